@@ -187,6 +187,10 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
     led_pgs = 0
     room = Room(space, observation.osdmap.nearfull_ratio)
     room.add_arrivals(observation.osdmap, observation.placement, observation.shard_bytes)
+    # A pool may have 1,000,000 PGs: tranches consider only these.
+    moving_by_pool: Dict[int, List[str]] = {}
+    for pgid in (*pins, *campaign.ahead):
+        moving_by_pool.setdefault(pool_of(pgid), []).append(pgid)
     for pool_id in pools_of(pins, observation.osdmap):
         ups, pool = pool_up(pool_id), observation.osdmap.pools[pool_id]
         is_settled = campaign.change is not None and pool_id in campaign.change.settled_pools
@@ -196,8 +200,7 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
             records.update(_crush_goals(campaign, pins, observation, pool))
             continue
         if not (is_settled or balanced):
-            # Only these PGs are considered: a pool may have 1,000,000.
-            ups = {pgid: ups[pgid] for pgid in (*pins, *campaign.ahead) if pgid in ups}
+            ups = {pgid: ups[pgid] for pgid in moving_by_pool[pool_id] if pgid in ups}
         pool_goals = _PoolGoals(campaign, pins, observation, pool, ups, tranches)
         if is_settled:
             pool_goals.stay()  # its PGs are in place once the change is in force
@@ -398,8 +401,8 @@ class _PoolGoals:
                 and self._is_same(self._finals.get(pgid, self._ups[pgid]), self._raw_at_end[pgid])]
 
     def led_ahead(self) -> int:
-        """How many PGs were led by an upmap, with an earlier tranche, to where CRUSH places them
-        only at the end of the change."""
+        """How many PGs were led by an upmap, with this or an earlier tranche, to where CRUSH places
+        them only at the end of the change."""
         if self._tranches.ahead is None:
             return 0
         return sum(1 for pgid, up in self._ups.items()

@@ -340,7 +340,7 @@ LED = WeightChange(weights={6: 2.0}, ahead={'1.1': Led(NO_ENTRY, LEAD)})
 @pytest.mark.parametrize('entry, up, pinned, counts', [
     (LEAD, (6, 1, 2), False, True), (NO_ENTRY, (6, 1, 2), False, False),
     (LEAD, HERE, False, False), (LEAD, (6, 1, 2), True, False)])
-def test_upmaps_of_earlier_tranches_count_for_their_limit(
+def test_upmaps_of_this_and_earlier_tranches_count_for_their_limit(
         entry: UpmapEntry, up: OsdSet, pinned: bool, counts: bool) -> None:
     pins = {PG: PIN, **({'1.1': replace(PIN, before=LEAD)} if pinned else {})}
     raws = {PG: (6, 1, 2), '1.1': (6, 1, 2)}
