@@ -44,7 +44,8 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
     reweighted = {osd.id for osd in osdmap.osds.values() if 0.0 < osd.reweight < 1.0}
     full = frozenset() if decided is None else too_full(osdmap, weights) | {
         osd for osd in leaving if osd in osdmap.osds and osdmap.osds[osd].fullness}
-    candidates = unusable | reweighted | full
+    unusable_or_full = unusable | full
+    candidates = unusable_or_full | reweighted
     left_by_pg: Dict[str, OsdSet] = {}
     for pgid, acting in osdmap.pg_temp.items():
         if candidates.isdisjoint(acting):
@@ -53,7 +54,7 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
         if pool is None or place is None:
             continue
         losing_osds = _osds_that_lose_it(pool, place, candidates)
-        unfit = unusable if decided is None or pgid in decided else unusable | full
+        unfit = unusable if decided is None or pgid in decided else unusable_or_full
         left_osds = tuple([osd for osd in losing_osds if osd in unfit or pgid not in released
                            and rejects(osd, osdmap.osds[osd].reweight, pool, seed_of(pgid))])
         if left_osds:
