@@ -388,6 +388,7 @@ def test_pairs_of_callers_stay_in_a_cycle_of_positions_too(entry, existing):
     """1 and 2 change places, which pairs cannot write position by position."""
     raw, acting = (1, 2, 3, 5), (2, 1, 6, 7)
     pin = pin_from_raw(raw, acting, entry, False, frozenset(), existing)
+    assert isinstance(pin, Pin)
     assert (5, 6) in pin.entry.items
     reached = apply_entry(raw, pin.entry, ())
     assert set(reached) == set(acting) and reached[0] == acting[0]
