@@ -170,10 +170,8 @@ def test_each_cause_on_bluestore_has_its_finding(
                                conf={'osd': {'bluestore_min_alloc_size': '65536'}}))
     guard.cluster.pool_create('rep', 8)
     run(guard, ('config set mgr mgr/balancer/upmap_max_deviation 1',))
-    # Their files are on one disk; in a chroot they have no sysfs, and do not know that.
-    shared = {'DRIVE_SHARED'} if release == 'pacific' else set()
-    # OSDs report pings of the last minute.
-    check(guard, BLUESTORE, THREE_HOSTS | {'MIN_ALLOC_SIZE'} | shared, 180)
+    # Their files are on one disk. OSDs report pings of the last minute.
+    check(guard, BLUESTORE, THREE_HOSTS | {'MIN_ALLOC_SIZE', 'DRIVE_SHARED'}, 180)
 
 
 @pytest.mark.skipif('blkio' in missing_controllers(), reason='no cgroup (v1) blkio to write to')

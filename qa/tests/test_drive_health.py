@@ -19,7 +19,7 @@ from qa.lib.faults import drive_of_model, missing_controllers, throttled_device
 from qa.lib.guard import FAST_CONF, Guard
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(900),
-              # OSDs in a chroot have no sysfs, and know no devices.
+              # Later releases keep the data of drives in SQLite, which this test does not write.
               pytest.mark.releases('pacific', quick=()),
               pytest.mark.skipif('blkio' in missing_controllers(),
                                  reason='no cgroup (v1) blkio to write to')]
