@@ -252,7 +252,8 @@ def mclock_ignores(facts: Facts) -> Optional[Symptom]:
     # forced to store it.
     overriding = [osd for osd in mclock_osds if MCLOCK_OVERRIDE in facts.inventory.defaults
                   and value_of(facts, osd, MCLOCK_OVERRIDE) == 'true']
-    other_osds = [osd for osd in facts.inventory.osds if osd not in mclock_osds]
+    with_mclock = {osd.osd for osd in mclock_osds}
+    other_osds = [osd for osd in facts.inventory.osds if osd.osd not in with_mclock]
 
     def applies_to_one_of(osds: Sequence[OsdFacts], entry: ConfigEntry) -> bool:
         return any(precedence(entry, osd.config_target) is not None for osd in osds)
