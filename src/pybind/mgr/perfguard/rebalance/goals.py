@@ -188,9 +188,7 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
     room = Room(space, observation.osdmap.nearfull_ratio)
     room.add_arrivals(observation.osdmap, observation.placement, observation.shard_bytes)
     # A pool may have 1,000,000 PGs: tranches consider only these.
-    moving_by_pool: Dict[int, List[str]] = {}
-    for pgid in (*pins, *campaign.ahead):
-        moving_by_pool.setdefault(pool_of(pgid), []).append(pgid)
+    moving_by_pool = _by_pool((*pins, *campaign.ahead))
     for pool_id in pools_of(pins, observation.osdmap):
         ups, pool = pool_up(pool_id), observation.osdmap.pools[pool_id]
         is_settled = campaign.change is not None and pool_id in campaign.change.settled_pools
@@ -242,6 +240,13 @@ def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], observation:
     return {pgid: replace(pin, goal=pin.before) for pgid, pin in pins.items()
             if pool_of(pgid) == pool.id and not moves_for_balance(pin)
             and pgid not in campaign.flights.in_flight and pgid not in observation.osdmap.pg_temp}
+
+
+def _by_pool(pgids: Iterable[str]) -> Dict[int, List[str]]:
+    pgids_by_pool: Dict[int, List[str]] = {}
+    for pgid in pgids:
+        pgids_by_pool.setdefault(pool_of(pgid), []).append(pgid)
+    return pgids_by_pool
 
 
 def pools_of(pins: Iterable[str], osdmap: OsdMap) -> List[int]:
