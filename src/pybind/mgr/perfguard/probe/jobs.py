@@ -24,7 +24,7 @@ MAX_IO_SIZE = 1 << 50
 
 _SIZE = re.compile(r'(\d{1,18})(?:([kmgt])i?)?b?', re.ASCII | re.IGNORECASE)
 _SIZE_UNITS = {'': 1, 'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40}
-_DURATION = re.compile(r'(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h)?', re.ASCII | re.IGNORECASE)
+_FIO_TIME = re.compile(r'(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h)?', re.ASCII | re.IGNORECASE)
 _SECOND_UNITS = {'ms': 0.001, 's': 1.0, 'm': 60.0, 'h': 3600.0}
 
 
@@ -40,7 +40,7 @@ def parse_size(word: str, text: str) -> int:
 def parse_seconds(word: str, text: str) -> float:
     """Seconds of "10", "2.5", "10s", "500ms", "2m" (minutes), "1h". Raises BadJob, which names the
     option `word`."""
-    match = _DURATION.fullmatch(text.strip())
+    match = _FIO_TIME.fullmatch(text.strip())
     if not match:
         raise BadJob('%s=%s: must be a time, such as 10, 10s, 500ms or 2m' % (word, text))
     return float(match.group(1)) * _SECOND_UNITS[(match.group(2) or 's').lower()]

@@ -116,7 +116,7 @@ _ACCEPT = Field('accept', WORDS_KIND, 'Codes of accepted risks')
 _DRY_RUN = Field('dry_run', BOOLEAN, 'Only show what would happen')
 _DRAIN = 'OSDs, hosts or racks that the same change empties'
 _WHAT = Field('what', WORDS_KIND, 'OSDs, hosts or racks', required=True)
-_RUN = Field('run', INTEGER, 'ID of the probe', required=True)
+_RUN_FIELD = Field('run', INTEGER, 'ID of the probe', required=True)
 _PLAN = Field('plan', STRING, 'Name of the plan', required=True)
 _SCHEDULE = Field('schedule', STRING, 'Name of the schedule', required=True)
 
@@ -317,11 +317,11 @@ ROUTES: Tuple[Route, ...] = (
     _get('/probe/compare', 'probe_compare', 'Compare two probes',
          Field('before', INTEGER, 'ID of the earlier probe', required=True),
          Field('after', INTEGER, 'ID of the later probe', required=True)),
-    _get('/probe/{run}', 'probe_show', 'Show the results of a probe', _RUN),
-    _post('/probe/{run}/cancel', 'probe_cancel', 'Stop the active probe', _RUN,
+    _get('/probe/{run}', 'probe_show', 'Show the results of a probe', _RUN_FIELD),
+    _post('/probe/{run}/cancel', 'probe_cancel', 'Stop the active probe', _RUN_FIELD,
           Field('force', BOOLEAN, 'Give up its clean-up, and list what remains')),
-    _delete('/probe/{run}', 'probe_rm', 'Remove a probe and its results', _RUN),
-    _post('/baseline', 'probe_baseline', 'Make a probe a baseline', _RUN,
+    _delete('/probe/{run}', 'probe_rm', 'Remove a probe and its results', _RUN_FIELD),
+    _post('/baseline', 'probe_baseline', 'Make a probe a baseline', _RUN_FIELD,
           Field('rm', BOOLEAN, 'Remove the baseline instead; the probe itself is kept')),
     _post('/schedule', 'probe_schedule', 'Run a probe once in each time window', _SCHEDULE,
           *_WHERE, *(Field(name, TEXT, about) for name, about in (
