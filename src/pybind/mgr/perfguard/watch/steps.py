@@ -167,28 +167,37 @@ class KnownSteps:
     """To which latencies pools have risen lately."""
 
     def __init__(self) -> None:
-        self._steps: List[Step] = []
+        #: Step that was new -> when it, or one that resembles it, last began.
+        self._last_begins: Dict[Step, float] = {}
 
     def around(self, changes: Sequence[ClusterChange]) -> Dict[float, List[Step]]:
-        """The steps of which one of the changes may be the cause, by the time when they began."""
+        """The steps that were new of which one of the changes may be the cause, by the time when
+        they began."""
         steps_by_begin: Dict[float, List[Step]] = {}
-        for step in self._steps:
+        for step in self._last_begins:
             if changes_around(changes, step):
                 steps_by_begin.setdefault(step.begin, []).append(step)
         return steps_by_begin
 
     def new_of(self, steps: Sequence[Step]) -> List[Step]:
-        """Those of the new steps (at least one) that do not recur: to a latency to which the pool
-        has not risen within RECURRING_SECONDS. They are known from now on."""
+        """Those of the `steps` (at least one) that do not recur: to a latency to which the pool has
+        not risen within RECURRING_SECONDS. All are known from now on, and one that recurs is known
+        for longer."""
         last_begin = max(step.begin for step in steps)
-        self._steps = [step for step in self._steps if last_begin - step.begin < RECURRING_SECONDS]
-        known: Dict[Tuple[int, str], List[float]] = {}
-        for step in self._steps:
-            known.setdefault((step.pool, step.kind), []).append(step.after.ms)
-        new = [step for step in steps if not any(
-            1 / SAME_LATENCY < step.after.ms / ms < SAME_LATENCY
-            for ms in known.get((step.pool, step.kind), ()))]
-        self._steps += new
+        self._last_begins = {step: begin for step, begin in self._last_begins.items()
+                             if last_begin - begin < RECURRING_SECONDS}
+        known: Dict[Tuple[int, str], List[Step]] = {}
+        for step in self._last_begins:
+            known.setdefault((step.pool, step.kind), []).append(step)
+        new: List[Step] = []
+        for step in steps:
+            similar = [earlier for earlier in known.get((step.pool, step.kind), ())
+                       if 1 / SAME_LATENCY < step.after.ms / earlier.after.ms < SAME_LATENCY]
+            if not similar:
+                new.append(step)
+            for earlier in similar:
+                self._last_begins[earlier] = max(self._last_begins[earlier], step.begin)
+        self._last_begins.update((step, step.begin) for step in new)
         return new
 
 

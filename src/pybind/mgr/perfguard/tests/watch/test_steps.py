@@ -431,6 +431,20 @@ def test_the_latency_and_the_time_of_a_step_that_recurs(
     assert known.new_of([other]) == [other] * is_news
 
 
+@pytest.mark.parametrize('days', [1.0, 7.0])
+def test_a_batch_of_each_night_or_week_is_no_news_after_months(days: float) -> None:
+    known, first = KnownSteps(), step()
+    assert known.new_of([first]) == [first]
+    for number in range(1, 61):
+        assert known.new_of([step(begin=START + number * days * 86400.0)]) == []
+    # Changes that are noticed late are compared with the first one only.
+    late = ClusterChange(START, 'firmware', 'A', 'B', late=MINUTE)
+    assert known.around([late]) == {START: [first]}
+    last = START + 60 * days * 86400.0
+    assert known.around([late._replace(at=last)]) == {}
+    assert known.new_of([step(begin=last + 8 * 86400.0)])
+
+
 def test_without_an_answer_of_the_mons_the_event_says_so() -> None:
     driver, _ = slower()
     driver.osds.mute = True
