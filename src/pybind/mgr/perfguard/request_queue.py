@@ -132,7 +132,7 @@ class Requests:
         #: Held while promises are queued and their notes are stored.
         self._putting = threading.Lock()
         self._closed = False
-        #: Orders that wait for their jobs. Only for the loop's thread.
+        #: Orders that wait for their jobs. Only for the loop's thread, until `close`.
         self._deferred: List[PendingOrder] = []
         #: The last order whose command did not wait for its job, and when the loop found that, in
         #: seconds since the epoch; None: there is none.
@@ -282,7 +282,8 @@ class Requests:
         return pending.answer
 
     def take_orders(self) -> List[PendingOrder]:
-        """For the loop: take all orders whose commands still wait, deferred ones first.
+        """For the loop, and after its last turn for any thread (`submit`): take all orders whose
+        commands still wait, deferred ones first.
 
         Of the orders whose commands have given up, the jobs of all but the last are cancelled: the
         last order may be given again, and then finds its job (`job_left_behind`).

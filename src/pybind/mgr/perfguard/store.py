@@ -174,8 +174,8 @@ class Store:
         return 'perfguard could not read all of its state: %s' % state[0].text if state else ''
 
     def acknowledge_losses(self) -> None:
-        """Forget all losses, also what was set aside: an operator begins a campaign although
-        something could not be read."""
+        """Forget all losses, and remove what was set aside: a campaign begins. Without an operator,
+        none does while `interrupted` gives a reason, but the loss of a record is none."""
         self.losses = []
         self.damaged.clear()
         self.unreadable.clear()

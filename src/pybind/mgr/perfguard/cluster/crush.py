@@ -292,7 +292,9 @@ class CrushRules:
 
     def whole_subtrees(self, type_name: str, osds: AbstractSet[int]) -> Sequence[Tuple[str, str]]:
         """Type and name of the buckets of that type, or of one with a larger id, all of whose OSDs
-        are among these; the smallest types first. Buckets without OSDs are left out."""
+        (also those of weight 0) are among these, as the mons judge by
+        mon_osd_down_out_subtree_limit; the smallest types first. Buckets without OSDs are left
+        out. []: also if the map has no such type."""
         smallest_type_id = self._type_ids.get(type_name)
         if smallest_type_id is None:
             return []

@@ -566,7 +566,8 @@ class Ownership:
 
     def _claim_again(self) -> bool:
         """While fenced: own the journal again if this mgr is the active one again, and load the
-        stored state, since another mgr may have been active meanwhile. Returns whether it is."""
+        stored state, since another mgr may have been active meanwhile. Returns whether it owns it:
+        the MgrMap is read at intervals only (Journal.claim), and `_too_old` may be set by then."""
         if not self._jobs.journal.claim(self._clock()):
             return False
         # Another mgr may have replaced what this one wrote, so that is not read back any more.

@@ -230,7 +230,8 @@ class Meeting:
     def attend(self, now: float, ready: int) -> Go:
         """Show the other hosts that this one is alive, and which measurement it is `ready` to begin
         (-1: none yet). Returns what to do now, which the first host decides; after the meeting has
-        ended in any way, its `end` says why. To be called after `join`, a few times per second."""
+        ended in any way, its `end` says why. To be called after `join`, a few times per second, but
+        not after an `end`. Raises CannotJoin (PLAN or GO is not readable) or Failed."""
         if ready != self._entry.ready or now - self._written_at >= BEAT_SECONDS:
             self._entry = self._entry._replace(ready=ready)
             self._write(now)

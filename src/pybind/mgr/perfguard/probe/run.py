@@ -455,7 +455,8 @@ class ProbeRun:
 
     def _sweep_pool(self, now: float) -> bool:
         """Remove the objects of this run from the operator's pool, in several calls, if its worker
-        has not done so. Returns whether none is left."""
+        has not done so. Returns whether none is left, and none can appear anymore (Sweeps.done).
+        `now`: seconds since the run began."""
         worker_cleaned_up = self._worker_left_nothing and not self._sweeping
         if worker_cleaned_up or not self.resources.worker_ends:  # 0: no worker was started
             return True

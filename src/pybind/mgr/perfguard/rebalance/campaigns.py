@@ -309,7 +309,8 @@ class Campaigns:
 
     def file_in_history(self) -> None:
         """File the campaign if it has ended and is not filed yet, and remove it from the store,
-        unless it is aborted and keeps PGs pinned. Called in each turn, so a failure is repeated."""
+        unless it is aborted and awaits the operator's decision (`held`), with or without pins.
+        Called in each turn, so a failure is repeated."""
         campaign = self.current
         if not campaign.id or campaign.active or not self.stored.has_campaign:
             return
@@ -323,6 +324,7 @@ class Campaigns:
         if campaign.held:
             return  # it stays stored, with its pins, until the operator decides
         if campaign.phase is Phase.DONE:
+            # After an abort, the documents of its pins were removed before it ended.
             self.pins.clear()
         self._crush_orders.remove_maps()
         self.stored.remove()

@@ -238,7 +238,8 @@ def _slow_text(data: Json, row: Json) -> str:
 
 
 def _settings_text(rows: Sequence[Json]) -> str:
-    """The borrowed settings by what became of them, with the time for which they were borrowed."""
+    """The borrowed settings by what became of them ("borrowed", "given back", "changed by others":
+    report.py), with the time for which they were borrowed in all."""
     texts_by_state: Dict[str, List[str]] = {}
     for row in rows:
         texts_by_state.setdefault(row['state'], []).append('%s (%s)' % (

@@ -313,7 +313,9 @@ class PinGoals:
 
     def refresh_raws(self, campaign: Campaign, observation: Observation) -> bool:
         """Compute the raw sets behind pins that are vectors again when CRUSH has changed, and store
-        them, over several turns if they are many. Returns whether that is done.
+        them, over several turns if they are many. PGs that are released and still move are left
+        out. Returns False while raw sets are being computed or stored; True also while a change of
+        the campaign is awaited, this mgr may not write, or the tools rest after a failure.
 
         If Ceph's tools fail, the raw sets are unknown, and such PGs are released one by one. After
         a crash in between, the raw sets are computed again.

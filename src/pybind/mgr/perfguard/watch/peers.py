@@ -466,7 +466,8 @@ class PeerFinding(NamedTuple):
 
     def is_still_slow(self, ratio: float, baseline: Optional[ScoreBaseline] = None) -> bool:
         """Whether a slow OSD is still slow against its peers or its own baseline, as for is_slow().
-        Its allowance does not apply, and smaller deviations and excesses suffice."""
+        Its allowance does not apply, and smaller deviations and excesses suffice. `ratio`: slowdown
+        below which it is healthy again (SlowSettings.clear_ratio)."""
         if min(self.score, self.recent_score) < ratio or not self.matters(factor=0.5):
             return False
         comparison = self.comparison

@@ -214,7 +214,7 @@ class _Ranking:
         self._ops = list(accumulate(reads_by_osd[osd].ops for _, osd in ordered))
 
     def median_without(self, osds: AbstractSet[int]) -> Optional[float]:
-        """The median ratio without `osds`, weighted by operations; None: too few OSDs are left."""
+        """The median ratio without `osds`, weighted by operations; None: too few OSDs or reads."""
         left_out = [(self._rank[osd], self._reads[osd].ops) for osd in osds if osd in self._rank]
         if len(self._ratios) - len(left_out) < MIN_PEERS:
             return None

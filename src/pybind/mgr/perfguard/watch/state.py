@@ -447,7 +447,8 @@ class WatchState:
     @staticmethod
     def _settled(context: WatchContext) -> bool:
         """Whether no operation waits for a PG that peers, moves or recovers. PGs for which CRUSH
-        finds too few OSDs, or whose OSDs are lost, do none of this until an operator acts."""
+        finds too few OSDs, or whose OSDs are lost, do none of this until an operator acts; PGs that
+        are not reported yet count as peering."""
         counts = context.signals.counts
         all_clean = counts.active_clean == counts.total
         moving = counts.in_transition + counts.recovering + counts.backfilling \

@@ -66,7 +66,7 @@ class OsdReading:
     busy: Mapping[int, str]
     #: The samples may become part of baselines.
     learning: bool = True
-    #: All PGs are active and clean, and none moves.
+    #: Since the last round began, no PG has peered, moved or recovered (WatchState._settled).
     settled: bool = True
     #: OSDs with a primary affinity of 0.
     replicas_only: Collection[int] = ()
