@@ -2,7 +2,7 @@
 """Further inputs of the decision of a campaign's turn, besides the common observation."""
 from dataclasses import dataclass, replace
 from typing import (Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+                    Tuple, Union)
 
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, View
 from ..cluster.tool_thread import Recomputed, ToolJob, ToolThread
@@ -300,7 +300,11 @@ class PinGoals:
         self._raw_job: Recomputed[_NewRaws] = Recomputed(context.tools)
         #: Raw sets of which some are yet to be stored.
         self._new_raws: Optional[_NewRaws] = None
-        self._goals_job: Recomputed[_Storing] = Recomputed(context.tools)
+        self._goals_job: Recomputed[Union[_Storing, NoFuture]] = Recomputed(context.tools)
+        #: How often in a row Ceph's tools could not map the PGs of other tranches, and when the
+        #: goals may be computed again.
+        self._tranche_failures = 0
+        self._goals_due = 0.0
         #: Goals of which some are yet to be stored.
         self._storing: Optional[_Storing] = None
         #: Whether the pins have the goals for this OSDMap and the phase of the campaign.
@@ -389,11 +393,30 @@ class PinGoals:
         is_steady = observation.now - self._basis_since > observation.stats_period
         if self.goals_fit or not is_steady or not goals.settled(
                 campaign, self._pins, observation, options.max_transition_ratio) \
-                or not self._may_write():
+                or not self._may_write() or observation.now < self._goals_due:
             return None
-        self._storing = self._goals_if_computed(
+        computed = self._goals_if_computed(
             goals.ground(campaign, self._pins, observation, basis), observation, view, options)
+        if isinstance(computed, NoFuture):
+            self._put_off_goals(computed.reason, observation.now)
+            return None
+        if computed is not None:
+            self._tranche_failures = 0
+        self._storing = computed
         return self._store(campaign, observation)
+
+    def _put_off_goals(self, failure: str, now: float) -> None:
+        """Compute the goals again after RAW_SECONDS, since Ceph's tools could not map the PGs of
+        other tranches: goals without these would move PGs twice. After PREVIEW_TIMES failures the
+        goals are computed without them."""
+        self._tranche_failures += 1
+        self._goals_due = now + RAW_SECONDS
+        if self._tranche_failures == 1:
+            self._note(Event('plan', 'cannot compute the targets of the pinned PGs; perfguard will '
+                             'retry', failure))
+        if self._tranche_failures == PREVIEW_TIMES:
+            self._note(Event('plan', 'the targets of the pinned PGs ignore the later tranches, so '
+                             'PGs may move twice', failure))
 
     def _store(self, campaign: Campaign, observation: Observation) -> Optional[NewGoals]:
         """Store new goals, over several turns if they are many; returns what the campaign has to
@@ -420,19 +443,23 @@ class PinGoals:
         return NewGoals(storing.new_goals.mark, goals.event(storing.new_goals, self._pins))
 
     def _goals_if_computed(self, ground: goals.Ground, observation: Observation, view: View,
-                           options: Options) -> Optional[_Storing]:
+                           options: Options) -> Union[_Storing, NoFuture, None]:
         """The goals of all pins on the present basis, none of which is stored yet; they are handed
         out once. None: the tool thread is computing them, which takes 8 s for two pools of 16,000
-        PGs, or is closed. Raises what the computation raises."""
-        def prepare() -> Callable[[], _Storing]:
+        PGs, or is closed. NoFuture: see `_put_off_goals`. Raises what the computation raises."""
+        def prepare() -> Callable[[], Union[_Storing, NoFuture]]:
             """Read what only the loop may read; returns the job of the tool thread."""
             space = self._cluster.osd_space()
+            must_map = self._tranche_failures < PREVIEW_TIMES
 
-            def work() -> _Storing:
+            def work() -> Union[_Storing, NoFuture]:
+                tranches = self._tranches(ground, observation, options, must_map)
+                if isinstance(tranches, NoFuture):
+                    return tranches
                 pool_up, absent = self._with_down_osds(
                     goals.pools_of(ground.pins, observation.osdmap), observation.osdmap, view)
                 new_goals = goals.work_out(ground, observation, pool_up, Bounds.of(options), space,
-                                           absent, self._tranches(ground, observation, options))
+                                           absent, tranches)
                 return _Storing(ground, new_goals, list(document_parts(
                     new_goals.changed(ground.pins), ground.pins)))
 
@@ -440,29 +467,35 @@ class PinGoals:
 
         return self._goals_job.result(ground, prepare)
 
-    def _tranches(self, ground: goals.Ground, observation: Observation,
-                  options: Options) -> goals.Tranches:
+    def _tranches(self, ground: goals.Ground, observation: Observation, options: Options,
+                  must_map: bool) -> Union[goals.Tranches, NoFuture]:
         """What goals need to know of the other tranches of the campaign's change, so that PGs whose
-        shards move in several tranches move once: half of the limit of pins is for such PGs."""
+        shards move in several tranches move once: half of the limit of pins is for such PGs.
+        NoFuture, only with `must_map`: Ceph's tools failed."""
         change = ground.campaign.change
         if change is None or change.tranches == 1:
             return goals.NO_TRANCHES
         # Only a balance considers PGs that do not move and have no upmap.
         whole = ground.campaign.target == 'balanced'
+        before, ahead = [
+            self._mapping(observation, weights, whole) if is_needed else None
+            for weights, is_needed in ((change.start, bool(change.tranche) and whole),
+                                       (change.weights, not change.is_last))]
+        for mapping in (before, ahead):
+            if must_map and isinstance(mapping, NoFuture):
+                return mapping
         return goals.Tranches(
             osds=change.weights.keys(),
-            before=self._mapping(observation, change.start, whole)
-            if change.tranche and whole else None,
-            ahead=None if change.is_last else self._mapping(observation, change.weights, whole),
+            before=before if isinstance(before, Future) else None,
+            ahead=ahead if isinstance(ahead, Future) else None,
             upmaps=pin_limit(options, observation.osdmap, len(ground.pins)) // 2)
 
     def _mapping(self, observation: Observation, weights: Mapping[int, float],
-                 whole: bool) -> Optional[Future]:
+                 whole: bool) -> Outlook:
         """The mapping with other CRUSH weights: of all PGs (`whole`), or of those that move or have
-        an upmap. None: Ceph's tools failed."""
-        outlook = for_same_mons(self._cluster.outlook(
+        an upmap."""
+        return for_same_mons(self._cluster.outlook(
             observation.osdmap, weights, None, whole), observation.crush)
-        return outlook if isinstance(outlook, Future) else None
 
     def _with_down_osds(self, pools: Sequence[int], osdmap: OsdMap,
                         view: View) -> Tuple[PoolUp, FrozenSet[int]]:

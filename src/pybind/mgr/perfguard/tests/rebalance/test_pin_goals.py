@@ -15,7 +15,7 @@ from perfguard.rebalance import goals as goals_of_pins
 from perfguard.rebalance.campaign import Basis, Campaign, GoalsMark
 from perfguard.rebalance.campaign_store import PinStore
 from perfguard.rebalance.change import ChangeStage
-from perfguard.rebalance.turn_inputs import RAW_SECONDS, NewGoals, PinGoals
+from perfguard.rebalance.turn_inputs import PREVIEW_TIMES, RAW_SECONDS, NewGoals, PinGoals
 from perfguard.rebalance.types import Bounds, Flight, Phase, PinRecord, Sent
 from perfguard.rebalance.weights import WeightChange
 from perfguard.store import Store
@@ -401,23 +401,66 @@ FIRST = replace(CHANGE, share=0.5, following=2)
     (CHANGE, False, False), (FIRST, False, True),
     (replace(FIRST, tranche=1, following=1), True, True),
     (replace(FIRST, tranche=2, share=1.0, following=0), True, False)])
-@pytest.mark.parametrize('outlook', [FUTURE, FAILED])
-def test_the_mappings_of_other_tranches(monkeypatch: pytest.MonkeyPatch, outlook: Outlook,
-                                        change: WeightChange, before: bool, ahead: bool) -> None:
+def test_the_mappings_of_other_tranches(monkeypatch: pytest.MonkeyPatch, change: WeightChange,
+                                        before: bool, ahead: bool) -> None:
     turns = Turns('1.1')
-    turns.outlook = outlook
     *_, tranches = inputs(turns, monkeypatch, replace(CAMPAIGN, change=change),
                           options=replace(OPTIONS, max_pins=7))
     if not before and not ahead:
         assert tranches == goals_of_pins.NO_TRANCHES
         return
     assert (tranches.osds, tranches.upmaps) == ({3}, 3)
-    found = FUTURE if outlook is FUTURE else None
-    assert (tranches.before, tranches.ahead) == (found if before else None,
-                                                 found if ahead else None)
+    assert (tranches.before, tranches.ahead) == (FUTURE if before else None,
+                                                 FUTURE if ahead else None)
     osdmap = turns.seen(1000.0).osdmap
     assert turns.asked == [(osdmap, weights, None, True) for weights, asks in (
         (change.start, before), (change.weights, ahead)) if asks]
+
+
+MIDDLE = replace(FIRST, tranche=1, following=1)
+
+
+@pytest.mark.parametrize('target, asks', [
+    ('crush', [(MIDDLE.weights, False)]),
+    ('balanced', [(MIDDLE.start, True), (MIDDLE.weights, True)])])
+def test_goals_wait_while_no_tool_can_map_other_tranches(target: str, asks: Any) -> None:
+    """Otherwise a tool that the kernel kills once makes the PGs of a tranche move twice."""
+    turns, campaign = Turns('1.1'), replace(CAMPAIGN, change=MIDDLE, target=target)
+    turns.outlook = FAILED
+    turns.compute(campaign)
+    now = 1006.0
+    for number in range(1, PREVIEW_TIMES):
+        assert turns.work_out(now, campaign) is None and not turns.with_goal
+        assert turns.work_out(now + RAW_SECONDS - 0.1, campaign) is None
+        assert len(turns.tools.jobs) == number and not turns.goals.goals_fit
+        now += RAW_SECONDS
+        assert turns.work_out(now, campaign) is None and len(turns.tools.jobs) == number + 1
+        turns.tools.jobs[-1].run()
+    assert [(event.kind, event.what, event.why) for event in turns.events] == [(
+        'plan', 'cannot compute the targets of the pinned PGs; perfguard will retry', 'no answer')]
+    assert turns.asked == [(turns.seen(1000.0).osdmap, weights, None, whole)
+                           for weights, whole in asks] * PREVIEW_TIMES
+
+    # After so many failures, PGs rather move twice than not at all.
+    assert turns.work_out(now, campaign) is None and not turns.with_goal
+    assert turns.events[1].what \
+        == 'the targets of the pinned PGs ignore the later tranches, so PGs may move twice'
+    assert turns.work_out(now + RAW_SECONDS, campaign) is None
+    turns.tools.jobs[-1].run()
+    assert turns.work_out(now + RAW_SECONDS + 1.0, campaign) is not None
+    assert turns.with_goal == ['1.1'] and len(turns.events) == 2
+
+
+def test_a_tool_that_failed_once_is_asked_again() -> None:
+    turns, campaign = Turns('1.1'), replace(CAMPAIGN, change=MIDDLE, target='crush')
+    turns.outlook = FAILED
+    turns.compute(campaign)
+    assert turns.work_out(1006.0, campaign) is None
+    turns.outlook = FUTURE
+    assert turns.work_out(1006.0 + RAW_SECONDS, campaign) is None
+    turns.tools.jobs[-1].run()
+    assert turns.work_out(1007.0 + RAW_SECONDS, campaign) is not None
+    assert turns.goals._tranche_failures == 0 and len(turns.events) == 1
 
 
 @pytest.mark.parametrize('up, outlook, shown, absent', [
