@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -41,6 +42,8 @@ PG_OUTPUT_BYTES = 1024
 #: Maximum address space of a tool. crushtool compiles the map of 10,000 OSDs with 220 MiB on
 #: Pacific, and that of 50,000 with 400, of which the libraries are 180.
 TOOL_BYTES = 1 << 30
+#: Where the kernel reports memory: of the host, and of the container or service.
+MEMINFO, CGROUP = Path('/proc/meminfo'), Path('/sys/fs/cgroup')
 #: Maximum size of a CRUSH map that is given: for any cluster, and for each OSD. With 10,000 OSDs
 #: the text has about 200 bytes for each, the compiled form 50 for each tree. The output of
 #: crushtool, and the CrushRules made of it, are about ten times as large.
@@ -165,12 +168,32 @@ def _map_both(tools: '_Tools', now: bytes, later: bytes, pgs: int) -> Tuple[Path
 
 def _map_pgs_meanwhile(tools: '_Tools', encoded: bytes,
                        pgs: int) -> ContextManager[Callable[[], Path]]:
-    """Map all PGs of the present OSDMap while other tools run: with 100,000 PGs this takes a core
-    for four seconds. The value waits for the file with a line for each PG; `pgs`: their maximum
-    number."""
+    """Map all PGs of the present OSDMap while other tools run, or before them if memory is short:
+    with 100,000 PGs this takes a core for four seconds. The value waits for the file with a line
+    for each PG; `pgs`: their maximum number."""
     tools.path('now').write_bytes(encoded)
-    return tools.meanwhile(OSDMAPTOOL, str(tools.path('now')), '--test-map-pgs-dump-all',
-                           limit=DUMP_BYTES + PG_OUTPUT_BYTES * pgs)
+    argv = OSDMAPTOOL, str(tools.path('now')), '--test-map-pgs-dump-all'
+    limit = DUMP_BYTES + PG_OUTPUT_BYTES * pgs
+    if _free_bytes() >= 2 * TOOL_BYTES:
+        return tools.meanwhile(*argv, limit=limit)
+    mapped = tools.run(*argv, limit=limit)
+    return contextlib.nullcontext(lambda: mapped)
+
+
+def _free_bytes() -> float:
+    """The memory that is left on the host, and in the container of ceph-mgr if that has a limit: a
+    container that exceeds it may be ended as a whole (memory.oom.group), with ceph-mgr. Infinite:
+    not known."""
+    free = float('inf')
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        available = next(line for line in MEMINFO.read_text().splitlines()
+                         if line.startswith('MemAvailable:'))
+        free = float(available.split()[1]) * 1024
+    # Version 2 of cgroups. "max", or no file in the root group: there is no limit.
+    with contextlib.suppress(OSError, ValueError):
+        limit = int((CGROUP / 'memory.max').read_text())
+        free = min(free, limit - int((CGROUP / 'memory.current').read_text()))
+    return free
 
 
 def _map_pgs_of_file(tools: '_Tools', name: str, option: str, pgs: int) -> Path:
@@ -533,15 +556,18 @@ class _Tools:
             run.kill()
 
     def _result(self, run: '_Run') -> Path:
-        """Wait for a tool. Returns the file with its output. Raises ToolFailed if it fails, if it
-        or another one takes too long or prints too much, or if the module stops; then `meanwhile`
-        kills it."""
+        """Wait for a tool. Returns the file with its output. Raises ToolFailed if it or another one
+        fails, takes too long or prints too much, or if the module stops; then `meanwhile` kills
+        it."""
         status: Optional[int] = None
         while status is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = run.process.wait(TOOL_LOOK_SECONDS)
             for running in self._running:
                 running.check_size()
+                ended = running.process.poll()
+                if running is not run and ended is not None:
+                    running.check_status(ended)
             if status is None and self._stopping():
                 raise ToolFailed('perfguard is being stopped')
             if status is None and time.monotonic() > self._deadline:
@@ -571,6 +597,8 @@ class _Run:
 
     def check_status(self, status: int) -> None:
         """Raise ToolFailed if it has failed."""
+        if status == -signal.SIGKILL:
+            raise ToolFailed('%s was killed, perhaps because memory ran out' % self._name)
         if status < 0:
             raise ToolFailed('%s ended with signal %d (memory limit: %d MiB)' % (
                 self._name, -status, TOOL_BYTES >> 20))

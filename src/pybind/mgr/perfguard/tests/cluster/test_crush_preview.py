@@ -76,6 +76,9 @@ class Process:
         self.reaped = True
         return self.returncode
 
+    def poll(self) -> Optional[int]:
+        return self.returncode
+
     def kill(self) -> None:
         self.killed, self.returncode = True, -9
 
@@ -385,6 +388,44 @@ def ran(*argv: str) -> str:
         return found.run(*argv).read_text()
 
 
+def test_the_failure_of_a_tool_beside_another_is_noticed_at_once() -> None:
+    with crush_preview._tools(lambda: False) as found:
+        with found.meanwhile('/bin/sh', '-c', 'echo no map; exit 1'):
+            with pytest.raises(ToolFailed, match='^/bin/sh failed: no map$'):
+                found.run('/bin/sleep', '100')
+
+
+@pytest.mark.parametrize('available, limit, used, together', [
+    (2048, 'max', 0, True), (2047, 'max', 0, False), (9000, '3000', 952, True),
+    (9000, '3000', 953, False), (9000, None, 0, True), (None, 'max', 0, True),
+    (None, '2047', 0, False)])
+def test_two_tools_run_at_the_same_time_if_there_is_memory(
+        tools: Tools, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory,
+        available: Optional[int], limit: Optional[str], used: int, together: bool) -> None:
+    """All in MiB."""
+    directory = tmp_path_factory.mktemp('memory')
+    monkeypatch.setattr(crush_preview, 'MEMINFO', directory / 'meminfo')
+    monkeypatch.setattr(crush_preview, 'CGROUP', directory)
+    if available is not None:
+        (directory / 'meminfo').write_text('MemTotal:  99 kB\nMemAvailable:   %d kB\n'
+                                           % (available << 10))
+    if limit is not None:
+        (directory / 'memory.max').write_text(
+            limit + '\n' if limit == 'max' else '%d\n' % (int(limit) << 20))
+        (directory / 'memory.current').write_text('%d\n' % (used << 20))
+    before = tools.outlook()
+    assert isinstance(before, Future) and len(before.pgs) == 3
+    with crush_preview._tools(lambda: False) as found:
+        tools.hangs = True
+        found._stopping = lambda: True
+        if together:
+            with crush_preview._map_pgs_meanwhile(found, b'map', 4):
+                pass
+        else:
+            with pytest.raises(ToolFailed, match='^perfguard is being stopped$'):
+                crush_preview._map_pgs_meanwhile(found, b'map', 4)
+
+
 def test_the_kernel_ends_a_tool_before_ceph_mgr() -> None:
     assert ran('/bin/cat', '/proc/self/oom_score_adj') == '1000\n'
 
@@ -395,6 +436,7 @@ def test_programs_within_and_beyond_the_limits() -> None:
     for argv, text in (
             (('/nowhere/crushtool', '-i', 'x'), '/nowhere/crushtool is not installed'),
             (('/bin/sh', '-c', 'kill -11 $$'), 'ended with signal 11 .memory limit: 1024 MiB'),
+            (('/bin/sh', '-c', 'kill -9 $$'), '/bin/sh was killed, perhaps because memory ran out'),
             (('/bin/sh', '-c', 'echo last words; exit 127'), 'last words'),
             ((PYTHON, '-c', 'bytearray(2 << 30)'), 'MemoryError')):
         with pytest.raises(ToolFailed, match=text):
