@@ -170,13 +170,18 @@ class Inventory:
     installed: str = ''
 
 
+#: What the advice needs of the dump of a pool, besides its read balance.
+_POOL_KEYS = ('pool', 'pool_name', 'crush_rule', 'size', 'pg_num', 'flags_names', 'options',
+              'application_metadata', 'erasure_code_profile')
+
+
 def read(mgr: Any, osdmap: OsdMap, pool_rows: Sequence[Json], require_osd_release: str,
          crush: CrushRules, config: Optional[Tuple[ConfigEntry, ...]],
          defaults: Mapping[str, str], ask: Callable[[Mapping[str, str]], str]) -> Inventory:
-    """Read the inventory. `pool_rows`, `require_osd_release`: of the dump of `osdmap`; `config`:
-    the configuration database, None: the mons did not answer; `ask`: sends a mon command and
-    returns its output, '' without an answer; `defaults`: those of the mgr, whose options are those
-    of the OSDs' release."""
+    """Read the inventory. `pool_rows` (see `pool_row`), `require_osd_release`: of the dump of
+    `osdmap`; `config`: the configuration database, None: the mons did not answer; `ask`: sends a
+    mon command and returns its output, '' without an answer; `defaults`: those of the mgr, whose
+    options are those of the OSDs' release."""
     mgr_map = mgr.get('mgr_map')
     primaries = tuple(osdmap.upmap_primaries)
     osds = tuple(_osds(osdmap, crush, mgr.get('osd_metadata'), mgr.get('osd_stats')))
@@ -189,7 +194,7 @@ def read(mgr: Any, osdmap: OsdMap, pool_rows: Sequence[Json], require_osd_releas
     shared = shared_bytes(mgr, spaces)
     return Inventory(
         osds=osds,
-        pools=tuple(_pool(dumped, osdmap.pools.get(dumped['pool']), domains,
+        pools=tuple(_pool(dumped, osdmap.pools[dumped['pool']], domains,
                           places[dumped['crush_rule']], spaces.get(dumped['pool'], {}),
                           shared.get(dumped['pool'], 0)) for dumped in pool_rows),
         config=config, defaults=defaults, balancer=balancer_options(mgr),
@@ -264,10 +269,16 @@ def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:
         location=crush.location_of(osd))
 
 
-def _pool(dumped: Json, pool: Optional[Pool], domains: Mapping[Tuple[int, int], Domains],
+def pool_row(dumped: Json) -> Json:
+    """What `read` needs of the dump of a pool: views of OSDMaps are kept for longer than dumps."""
+    row = {key: dumped[key] for key in _POOL_KEYS if key in dumped}
+    return {**row, 'read_balance': {
+        'score_acting': (dumped.get('read_balance') or {}).get('score_acting')}}
+
+
+def _pool(dumped: Json, pool: Pool, domains: Mapping[Tuple[int, int], Domains],
           places: FrozenSet[Tuple[str, str]], space: Json, shared: int) -> PoolFacts:
-    """A pool as the advice sees it. `pool`: None if it is newer than the OSDMap of the turn;
-    `domains`: by rule and size."""
+    """A pool as the advice sees it. `dumped`: see `pool_row`; `domains`: by rule and size."""
     options, applications = dumped.get('options') or {}, dumped.get('application_metadata') or {}
     return PoolFacts(
         dumped['pool'], dumped['pool_name'], bool(dumped.get('erasure_code_profile')),
@@ -275,9 +286,9 @@ def _pool(dumped: Json, pool: Optional[Pool], domains: Mapping[Tuple[int, int], 
         frozenset(filter(None, dumped.get('flags_names', '').split(','))),
         str(options.get('compression_mode', '')), places,
         'metadata' in applications.get('cephfs', ()), int(space.get('stored_raw', 0)), shared,
-        redundancy=dumped['size'] - (1 if pool is None else pool.data_shards),
-        domains=('', 0, 0) if pool is None else domains[pool.crush_rule, pool.size],
-        read_score=(dumped.get('read_balance') or {}).get('score_acting'))
+        redundancy=dumped['size'] - pool.data_shards,
+        domains=domains[pool.crush_rule, pool.size],
+        read_score=dumped['read_balance']['score_acting'])
 
 
 def scarcest_domains(rule: int, size: int, crush: CrushRules) -> Domains:

@@ -76,7 +76,8 @@ class MapView:
         self.osdmap: OsdMap = osdmap_from_dump(dump, known_items)
         #: What the inventory needs besides. Since Reef, a dump takes seconds with 100,000 PGs: it
         #: has the read balance of each pool, for which CRUSH places all PGs.
-        self.pool_rows: Sequence[Json] = dump.get('pools', [])
+        self.pool_rows: Sequence[Json] = [
+            inventory.pool_row(row) for row in dump.get('pools', [])]
         self.require_osd_release = str(dump.get('require_osd_release', ''))
         self.crush_version: int = handle.get_crush_version()
 

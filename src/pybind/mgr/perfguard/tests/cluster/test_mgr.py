@@ -558,12 +558,15 @@ def test_the_inventory_asks_the_mons(api: Api, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(inventory, 'read', lambda *given: given)
     api.options = {'osd_memory_target': 4, 'unread': 5}
     api.replies = {'config dump': (0, '[]', ''), 'a': (0, 'out', ''), 'b': (-1, 'out', 'x')}
-    dump = {'pools': [{'pool': 1}], 'require_osd_release': 'reef'}
+    # Of a dump, only what is needed is kept.
+    dump = {'pools': [{'pool': 1, 'read_balance': {'score_acting': 1.5, 'score_stable': 2.0},
+                       'snap_seq': 7}], 'require_osd_release': 'reef'}
     monkeypatch.setattr('perfguard.cluster.mgr.osdmap_from_dump', lambda *_: 'osdmap')
     view = MapView(SimpleNamespace(dump=lambda: dump, get_crush_version=lambda: 4))
     mgr, osdmap, pools, release, crush, entries, options, output = cluster.inventory(view)
     assert (mgr, osdmap, pools, release, crush, entries, options) == (
-        api, 'osdmap', [{'pool': 1}], 'reef', 'crush 4', (), {'osd_memory_target': '4'})
+        api, 'osdmap', [{'pool': 1, 'read_balance': {'score_acting': 1.5}}], 'reef', 'crush 4', (),
+        {'osd_memory_target': '4'})
     assert (output({'prefix': 'a'}), output({'prefix': 'b'})) == ('out', '')
 
 
