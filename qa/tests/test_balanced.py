@@ -110,6 +110,15 @@ def test_new_osds_for_old_ones(release: str, guard: Guard) -> None:
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
+def without_room(balance: Dict[str, Any]) -> Dict[str, Any]:
+    """Without the room of pools, which changes with each report of the OSDs' usage: of two that are
+    equally full, the one or the other limits it."""
+    room = 'max_avail_', 'limited_by_'
+    return {**balance, 'pools': [
+        {key: value for key, value in row.items() if not key.startswith(room)}
+        for row in balance['pools']]}
+
+
 def test_balance_by_pgs(guard: Guard) -> None:
     """CRUSH has not placed the PGs evenly, and others have set upmaps that make it worse."""
     cluster = guard.cluster
@@ -123,7 +132,7 @@ def test_balance_by_pgs(guard: Guard) -> None:
     assert 0 < limited['shards'] <= limited['limit_shards'] < plan['balance']['shards']
     # With read access.
     preview = guard.get('preview', change='balance', max_movement='100%')
-    assert preview['balance'] == plan['balance']
+    assert without_room(preview['balance']) == without_room(plan['balance'])
 
     order(guard, 'balance', max_movement='100%')
     done = guard.wait_phase('DONE', timeout=180)
