@@ -158,7 +158,7 @@ class AutoExpand:
 
     def look(self, observation: Observation, campaign: Campaign, ratio: float,
              is_enabled: bool) -> str:
-        """Text on a change of CRUSH that nobody announced by a campaign, and that has remapped more
+        """Text on a change of CRUSH that no campaign has announced, and that has remapped more
         than `ratio` (0 to 1) of all PGs; '': there is none. To be called in each turn, also without
         the option auto_expand: `osds_or_crush_changed` depends on it. `is_enabled`: the option;
         only with it, the last clean state is stored."""
