@@ -477,17 +477,16 @@ class PinGoals:
             return goals.NO_TRANCHES
         # Only a balance considers PGs that do not move and have no upmap.
         whole = ground.campaign.target == 'balanced'
-        before, ahead = [
-            self._mapping(observation, weights, whole) if is_needed else None
-            for weights, is_needed in ((change.start, bool(change.tranche) and whole),
-                                       (change.weights, not change.is_last))]
-        for mapping in (before, ahead):
+        mappings: List[Optional[Future]] = []
+        for weights, is_needed in ((change.start, change.tranche > 0 and whole),
+                                   (change.weights, not change.is_last)):
+            mapping = self._mapping(observation, weights, whole) if is_needed else None
             if must_map and isinstance(mapping, NoFuture):
                 return mapping
+            mappings.append(mapping if isinstance(mapping, Future) else None)
+        before, ahead = mappings
         return goals.Tranches(
-            osds=change.weights.keys(),
-            before=before if isinstance(before, Future) else None,
-            ahead=ahead if isinstance(ahead, Future) else None,
+            osds=change.weights.keys(), before=before, ahead=ahead,
             upmaps=pin_limit(options, observation.osdmap, len(ground.pins)) // 2)
 
     def _mapping(self, observation: Observation, weights: Mapping[int, float],
