@@ -130,7 +130,7 @@ class _Document:
 
 
 class Watching:
-    """Once every stats period:
+    """Once every stats period (a reading):
 
     1. Read: counters, client operations, PG counts and answers of OSDs (`Cluster.readings`).
     2. Judge: WatchState processes the readings; pure.
@@ -138,6 +138,9 @@ class Watching:
        throttle (`clients`).
     4. Store: raised alarms, one changed baseline, provisional baselines, every 15 minutes the
        counts of chronically slow OSDs, and every hour how latency varies while nothing moves.
+
+    The turns in between share the work of judging the OSDs; the last of these publishes the result
+    without waiting for the next reading.
 
     If a reading fails, step 3 is skipped, and a campaign continues without it. The health checks
     stay: operators would be alarmed if they were cleared and raised again.
@@ -159,8 +162,9 @@ class Watching:
         self._chronic = _Document(store, CHRONIC_DOCUMENT, may_write)
         self._variation = _Document(store, USUAL, may_write)
         self._provisional = _Document(store, PROVISIONAL, may_write)
-        #: When the last turn was; None: there was none.
-        self._updated: Optional[float] = None
+        #: When the last reading was; None: there was none. And the turns since then.
+        self._read_at: Optional[float] = None
+        self._turns_since = 0
         #: When a probe last affected client latency.
         self._probed = -math.inf
         self._known_steps = KnownSteps()
@@ -224,29 +228,31 @@ class Watching:
 
     def turn(self, now: float, view: View, signals: Signals, options: Options,
              in_flight: int, probing: bool, probed: Touched = NOTHING) -> None:
-        """Run one turn, if a stats period has passed since the last one.
+        """Take a reading, if a stats period has passed since the last one. If not, continue the
+        round that judges the OSDs, if one has begun.
 
         `in_flight`: number of PGs that a campaign moves. `probing`: a probe affects client latency.
         `probed`: the OSDs and pools that may have operations of probes.
         """
         period = self._cluster.stats_period()
+        self._turns_since += 1
         # A turn may be a little early.
-        if self._updated is not None and now - self._updated < READING_SHARE * period:
+        is_due = self._read_at is None or now - self._read_at >= READING_SHARE * period
+        if not is_due and self._watch.rounds.idle:
             return
-        self._updated = now
-        if probing:
-            self._probed = now
         context = WatchContext(now, signals, view.osdmap, view.placement, period,
                                idle=not (in_flight or probing), probing=probing,
-                               in_flight=in_flight, probed=probed, drives=self._drives())
+                               in_flight=in_flight, probed=probed, drives=self._drives(),
+                               turns_per_reading=self._turns_since)
+        if is_due:
+            self._read_at, self._turns_since = now, 0
+            if probing:
+                self._probed = now
         try:
-            readings = self._cluster.readings(view, signals)
-            self._watch.update(context, readings, options)
-            # The next readings contain the reads of these OSDs by PG.
-            self._cluster.read_by_pg(self._watch.reads.osds_to_read)
-            self._report(context, view, readings, options)
-            self._failure = ''
-            self._failed_turns.clear()
+            if is_due:
+                self._read(context, view, options)
+            else:
+                self._continue_round(context, options)
         except Exception as error:
             # Invalid reports of an OSD must not stop a campaign.
             if repr(error) != self._failure:
@@ -255,8 +261,26 @@ class Watching:
             self._failed_turns.note(error)
             self.watched = Watched(checks={**self._checks, **self._failed_turns.check()},
                                    failure=self._failure)
-        self._save(now)
-        self._save_baselines(set(view.osdmap.pools))
+        if is_due:
+            self._save(now)
+            self._save_baselines(set(view.osdmap.pools))
+
+    def _read(self, context: WatchContext, view: View, options: Options) -> None:
+        """Read, judge and report. Clears the failure of an earlier turn."""
+        readings = self._cluster.readings(view, context.signals)
+        self._watch.update(context, readings, options)
+        # The next readings contain the reads of these OSDs by PG.
+        self._cluster.read_by_pg(self._watch.reads.osds_to_read)
+        self._report(context, view, readings, options)
+        self._failure = ''
+        self._failed_turns.clear()
+
+    def _continue_round(self, context: WatchContext, options: Options) -> None:
+        """Judge further OSDs of the round, and publish what is known of all once it has ended."""
+        self._watch.rounds.advance(context.now)
+        # After a reading that failed, its failure remains published.
+        if self._watch.rounds.idle and not self._failure:
+            self._publish(context, options, self.watched.osd_versions)
 
     def _report(self, context: WatchContext, view: View, readings: Readings,
                 options: Options) -> None:
@@ -268,13 +292,8 @@ class Watching:
         for event in (*self._late_events(pool_names),
                       *self._step_events(self._watch.pools.steps, pool_names)):
             self._note(event)
-        if self._watch.rounds.ended != self._rows_round:
-            self._rows = report.osds(self._watch, context)
-            self._rows_round = self._watch.rounds.ended
-        self.watched = replace(
-            _watched(self._watch, context, options, self._rows),
-            osd_versions=frozenset(version for version, _ in readings.software.values()))
-        self._checks = self.watched.checks
+        self._publish(context, options,
+                      frozenset(version for version, _ in readings.software.values()))
         self.clients = Clients(
             context.now, readings.seconds, readings.clients,
             pools=_pool_clients(self._watch, context, options),
@@ -283,6 +302,16 @@ class Watching:
             silent=context.now if readings.silent or readings.unreported else self.clients.silent,
             counted=self._without_probes(context.now, readings.counted),
             quiet=self._watch.quiet_ops.summed_counts)
+
+    def _publish(self, context: WatchContext, options: Options,
+                 osd_versions: FrozenSet[str]) -> None:
+        """Publish the state of the watch, with new rows of all OSDs if a round has ended."""
+        if self._watch.rounds.ended != self._rows_round:
+            self._rows = report.osds(self._watch, context)
+            self._rows_round = self._watch.rounds.ended
+        self.watched = replace(_watched(self._watch, context, options, self._rows),
+                               osd_versions=osd_versions)
+        self._checks = self.watched.checks
 
     def _step_events(self, steps: Sequence[Step], names: Mapping[int, str]) -> List[Event]:
         """At most one event: the pools that have become slower, with what changed at that time. If

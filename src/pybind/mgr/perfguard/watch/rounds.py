@@ -2,10 +2,12 @@
 """Judging all OSDs in rounds. A round begins with a reading of all OSDs, and its conclusions are
 published at its end, all at once.
 
-Up to 2,000 OSDs are judged in the turn of the loop that has read them. To judge 10,000 takes a
-second of CPU time, so that a campaign, and all other modules of ceph-mgr, would wait. The round is
-then spread over several turns: it is a generator that yields after each chunk of the OSDs. Readings
-in between are not judged one by one; the next round sees their operations as one interval.
+To judge 10,000 OSDs takes a second of CPU time, so that a campaign, and all other modules of
+ceph-mgr, would wait. A round is therefore spread over several turns of the loop: it is a generator
+that yields after each chunk of the OSDs. During a campaign, there are several turns from one
+reading to the next, which share the work. A round of up to 2,000 OSDs ends before the next reading;
+one of more OSDs lasts for several readings. These are not judged one by one; the next round sees
+their operations as one interval.
 """
 import math
 from functools import wraps
@@ -16,10 +18,10 @@ Argument = TypeVar('Argument')
 Item = TypeVar('Item')
 Result = TypeVar('Result')
 
-#: OSDs of one chunk.
+#: OSDs of one chunk, and the least that a turn judges.
 CHUNK_OSDS = 250
-#: OSDs for which a round takes one turn.
-TURN_OSDS = 2000
+#: OSDs for which a round ends before the next reading.
+READING_OSDS = 2000
 #: Passes over all OSDs of a round, with what follows it: the sum of what it yields, by OSD.
 PASSES_PER_ROUND = 42
 #: A round is finished after this time in any case: turns may be far apart.
@@ -68,12 +70,14 @@ class Rounds:
         """Whether the next round may begin."""
         return self._work is None
 
-    def begin(self, now: float, work: Work[None], osds: int) -> None:
+    def begin(self, now: float, work: Work[None], osds: int, turns_per_reading: int = 1) -> None:
         """Begin a round, which advance() carries out. `osds`: the number of OSDs that `work`
-        judges, which decides over how many turns it is spread."""
-        turns = -(-osds // TURN_OSDS)
+        judges; `turns_per_reading`: the number of turns of the loop from one reading to the next.
+        Both decide over how many turns the round is spread."""
+        turns = -(-osds // READING_OSDS) * turns_per_reading
+        osds_per_turn = max(CHUNK_OSDS, osds / turns) if turns else osds
         self._work, self._begun = work, now
-        self._share = PASSES_PER_ROUND * osds / turns if turns > 1 else math.inf
+        self._share = PASSES_PER_ROUND * osds_per_turn if osds_per_turn < osds else math.inf
 
     def advance(self, now: float) -> None:
         """Do the share of one turn, or all that is left once the round has taken ROUND_SECONDS.

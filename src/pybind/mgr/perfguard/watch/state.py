@@ -81,6 +81,8 @@ class WatchContext:
     probed: Touched = NOTHING
     #: Device, as in "h1:nvme0n1" -> its SMART data; None: not read yet.
     drives: Optional[Mapping[str, DriveHealth]] = None
+    #: Turns of the loop from one reading to the next, as far as is known.
+    turns_per_reading: int = 1
 
 
 @dataclass
@@ -352,7 +354,7 @@ class WatchState:
             since_round, self._since_round = self._since_round, _SinceRound(context.now)
             work = self._round(context, readings.counters, readings.places, options, since_round,
                                self._sizes.by_osd())
-            self.rounds.begin(context.now, work, len(readings.places))
+            self.rounds.begin(context.now, work, len(readings.places), context.turns_per_reading)
         self.rounds.advance(context.now)
         self._partners_of_slow.update(self.slow.slow_replicas, context.osdmap, context.placement)
         self._slow_ratio = options.slow_osd_factor

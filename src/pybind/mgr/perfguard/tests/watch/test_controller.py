@@ -15,6 +15,7 @@ from perfguard.rebalance.report import ReleasePreview
 from perfguard.rebalance.risks import RISKS
 from perfguard.status import osds_json
 from perfguard.store import Store
+from perfguard.watch import rounds
 from perfguard.watch.report import laggy_json, pool_json
 from perfguard.watch.rounds import Work
 from perfguard.watch.slow_osds import SlowOsds
@@ -202,6 +203,62 @@ def chronic() -> Watched:
     intermittent(230, driver)
     assert driver.checks == [CHRONIC]
     return driver
+
+
+def test_turns_between_two_readings_share_the_judgement_of_osds(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, 'CHUNK_OSDS', 2)
+    driver = Watched()
+    #: What the steps of a round yield in one turn.
+    judged: List[int] = []
+    whole_round = SlowOsds.round
+
+    def noted(self: SlowOsds, reading: OsdReading, settings: SlowSettings) -> Work[None]:
+        for passes in whole_round(self, reading, settings):
+            judged.append(passes)
+            yield passes
+
+    monkeypatch.setattr(SlowOsds, 'round', noted)
+    driver.osds.slow = {7: 6.0}
+    judged_in_turns: List[int] = []
+    published: List[Any] = []
+    for _ in range(600):
+        judged.clear()
+        driver.turn(1.0)
+        judged_in_turns.append(sum(judged))
+        rows = driver.loop.published.watched.osds
+        if not published or rows is not published[-1]:
+            published.append(rows)
+    # After the first readings, each turn has its share. There may be nothing left for the last one.
+    later = judged_in_turns[50:]
+    assert max(later) < sum(later) / (len(later) / PERIOD) / 3
+    assert later.count(0) <= len(later) / PERIOD
+    # Each round ends before the next reading.
+    assert len(published) >= 600 / PERIOD
+    assert driver.checks == [SLOW] and [row['osd'] for row in driver.rows if row['slow']] == [7]
+
+
+def test_the_judgement_of_osds_that_fails_between_two_readings_is_reported(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, 'CHUNK_OSDS', 2)
+    driver = Watched()
+    for _ in range(20):
+        driver.turn(1.0)
+
+    def failing(self: SlowOsds, reading: OsdReading, settings: SlowSettings) -> Work[None]:
+        yield rounds.PASSES_PER_ROUND * 12
+        raise KeyError('round')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SlowOsds, 'round', failing)
+        failures = []
+        for _ in range(10):
+            driver.turn(1.0)
+            failures.append(driver.loop.published.watched.failure)
+    assert "KeyError('round')" in failures
+    for _ in range(10):
+        driver.turn(1.0)
+    assert driver.loop.published.watched.failure == '' and len(driver.rows) == 12
 
 
 def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:

@@ -24,7 +24,7 @@ TURNS = OSDS // TURN
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """48 OSDs are as many as 8,000."""
     monkeypatch.setattr(rounds, 'CHUNK_OSDS', CHUNK)
-    monkeypatch.setattr(rounds, 'TURN_OSDS', TURN)
+    monkeypatch.setattr(rounds, 'READING_OSDS', TURN)
 
 
 def test_what_is_derived_from_an_object_is_computed_once() -> None:
@@ -80,7 +80,8 @@ def test_a_round_makes_no_more_passes_than_its_turns_are_planned_for() -> None:
 
 
 @pytest.mark.usefixtures('large')
-def test_each_turn_does_its_share() -> None:
+@pytest.mark.parametrize('turns_per_reading, osds_per_turn', [(1, TURN), (2, CHUNK), (9, CHUNK)])
+def test_each_turn_does_its_share(turns_per_reading: int, osds_per_turn: int) -> None:
     done: List[int] = []
 
     def work() -> Work[None]:
@@ -91,24 +92,24 @@ def test_each_turn_does_its_share() -> None:
     driver = Rounds()
     for number in range(3):
         assert driver.idle and driver.ended == number
-        driver.begin(START, work(), OSDS)
-        for turn in range(TURNS):
+        driver.begin(START, work(), OSDS, turns_per_reading)
+        for turn in range(OSDS // osds_per_turn):
             assert not driver.idle
             done.clear()
-            driver.advance(START + BEAT * turn)
-            assert sum(done) <= PASSES_PER_ROUND * OSDS / TURNS + CHUNK
+            driver.advance(START + turn)
+            assert sum(done) <= PASSES_PER_ROUND * osds_per_turn + CHUNK
 
 
 def test_a_round_of_few_osds_ends_in_its_turn() -> None:
     def work() -> Work[None]:
         for _ in range(1000):
-            yield rounds.TURN_OSDS
+            yield rounds.READING_OSDS
 
     driver = Rounds()
-    driver.begin(START, work(), rounds.TURN_OSDS)
+    driver.begin(START, work(), rounds.READING_OSDS)
     driver.advance(START)
     assert driver.idle and driver.ended == 1
-    driver.begin(START, work(), rounds.TURN_OSDS + 1)
+    driver.begin(START, work(), rounds.READING_OSDS + 1)
     driver.advance(START)
     assert not driver.idle
     driver.advance(START + ROUND_SECONDS)

@@ -564,10 +564,10 @@ class Judged:
             self.rows.append((reading, settings))
             return iter(())
 
-        def begun(now: float, work: Any, osds: int) -> None:
+        def begun(now: float, work: Any, osds: int, turns_per_reading: int) -> None:
             passes = list(work)
             self.passes += passes
-            begin(now, iter(passes), osds)  # type: ignore
+            begin(now, iter(passes), osds, turns_per_reading)  # type: ignore
 
         monkeypatch.setattr(turns.watch.slow, 'round', judge)
         monkeypatch.setattr(turns.watch.rounds, 'begin', begun)
