@@ -512,6 +512,8 @@ _LIMITED = ('ulimit -v %d 2>/dev/null; { echo 1000 > /proc/self/oom_score_adj; }
             'exec "$@"' % (TOOL_BYTES >> 10))
 #: Status of a shell that cannot execute a program.
 _NOT_RUN = (126, 127)
+#: Status of a program that was killed, and of a shell whose program was killed.
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 
 
 class _Tools:
@@ -585,7 +587,8 @@ class _Run:
             try:
                 self.process = subprocess.Popen(
                     ('/bin/sh', '-c', _LIMITED, 'sh', *argv), stdin=subprocess.DEVNULL,
-                    stdout=stdout, stderr=stderr, env={**os.environ, 'CEPH_ARGS': ' '.join((
+                    stdout=stdout, stderr=stderr, start_new_session=True,
+                    env={**os.environ, 'CEPH_ARGS': ' '.join((
                         os.environ.get('CEPH_ARGS', ''), '--crash_dir='))})
             except FileNotFoundError:
                 raise ToolFailed('/bin/sh is not installed') from None
@@ -597,7 +600,7 @@ class _Run:
 
     def check_status(self, status: int) -> None:
         """Raise ToolFailed if it has failed."""
-        if status == -signal.SIGKILL:
+        if status in _KILLED:
             raise ToolFailed('%s was killed, perhaps because memory ran out' % self._name)
         if status < 0:
             raise ToolFailed('%s ended with signal %d (memory limit: %d MiB)' % (
@@ -609,9 +612,11 @@ class _Run:
                 self._name, _last_words(self._errors) or _last_words(self.out) or status))
 
     def kill(self) -> None:
-        """Kill it if it still runs."""
+        """Kill it if it still runs, with the programs that it runs."""
         if self.process.returncode is None:
-            self.process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                # It leads a process group of its own.
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
 

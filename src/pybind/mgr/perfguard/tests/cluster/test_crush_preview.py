@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Ceph's tools: their output is read, and each of their failures becomes a reason."""
 import base64
+import itertools
 import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -63,9 +65,10 @@ def test_the_osdmap_of_an_epoch_comes_from_the_mons(
 
 
 class Process:
-    """A tool that has ended, or that hangs until it is killed."""
+    """A tool that has ended, or that hangs until its process group is killed."""
 
     def __init__(self, status: int, hangs: bool) -> None:
+        self.pid = next(PIDS)
         self.returncode = None if hangs else status
         self.killed = self.reaped = False
 
@@ -81,6 +84,10 @@ class Process:
 
     def kill(self) -> None:
         self.killed, self.returncode = True, -9
+
+
+#: Higher than the kernel's.
+PIDS = itertools.count(1 << 30)
 
 
 class Tools:
@@ -127,7 +134,14 @@ class Tools:
 @pytest.fixture()
 def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Tools]:
     found = Tools()
+
+    def kill_group(pid: int, sent: int) -> None:
+        assert sent == signal.SIGKILL
+        process, = [process for process in found.processes if process.pid == pid]
+        process.kill()
+
     monkeypatch.setattr(subprocess, 'Popen', found.run)
+    monkeypatch.setattr(os, 'killpg', kill_group)
     monkeypatch.setenv('TMPDIR', str(tmp_path))
     monkeypatch.setattr('tempfile.tempdir', None)
     yield found
@@ -437,10 +451,28 @@ def test_programs_within_and_beyond_the_limits() -> None:
             (('/nowhere/crushtool', '-i', 'x'), '/nowhere/crushtool is not installed'),
             (('/bin/sh', '-c', 'kill -11 $$'), 'ended with signal 11 .memory limit: 1024 MiB'),
             (('/bin/sh', '-c', 'kill -9 $$'), '/bin/sh was killed, perhaps because memory ran out'),
+            (('/bin/sh', '-c', "sh -c 'kill -9 $$' || exit"), '/bin/sh was killed, perhaps'),
             (('/bin/sh', '-c', 'echo last words; exit 127'), 'last words'),
             ((PYTHON, '-c', 'bytearray(2 << 30)'), 'MemoryError')):
         with pytest.raises(ToolFailed, match=text):
             ran(*argv)
+
+
+def test_a_program_that_a_shell_runs_is_killed_with_it(tmp_path: Path) -> None:
+    text = 'sleep 100 & echo $! > "$0.new"; mv "$0.new" "$0"; wait'
+    with crush_preview._tools(lambda: (tmp_path / 'pid').exists()) as found:
+        with pytest.raises(ToolFailed, match='is being stopped'):
+            found.run('/bin/sh', '-c', text, str(tmp_path / 'pid'))
+    process = Path('/proc', (tmp_path / 'pid').read_text().strip())
+    for _ in range(1000):
+        try:
+            # Empty once it is killed, even if it is not reaped yet.
+            if not (process / 'cmdline').read_bytes():
+                return
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        time.sleep(0.01)
+    pytest.fail('it still runs')
 
 
 def test_rules_of_a_map(tools: Tools) -> None:
