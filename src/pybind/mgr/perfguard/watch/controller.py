@@ -63,7 +63,7 @@ class Watched:
     uses: Tuple[PoolUse, ...] = ()
     laggy: LaggyStatus = LaggyStatus()
     checks: HealthChecks = field(default_factory=dict)
-    #: Why the last turn failed; '': it did not.
+    #: Why the last reading, or the last round that judged the OSDs, failed; '': none has.
     failure: str = ''
     #: Why it is not known which OSDs hang; '': it is known.
     unreported: str = ''
@@ -142,8 +142,9 @@ class Watching:
     The turns in between share the work of judging the OSDs; the last of these publishes the result
     without waiting for the next reading.
 
-    If a reading fails, step 3 is skipped, and a campaign continues without it. The health checks
-    stay: operators would be alarmed if they were cleared and raised again.
+    If a reading or the judgement fails, `watched` contains the failure alone, and a campaign
+    continues without the rest. The health checks stay: operators would be alarmed if they were
+    cleared and raised again.
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
@@ -170,10 +171,10 @@ class Watching:
         self._known_steps = KnownSteps()
         #: Pools with a baseline in the store.
         self._stored: Set[int] = set()
-        #: Why the last turn failed; '': it did not.
+        #: As Watched.failure.
         self._failure = ''
         self._failed_turns = FailedTurns('watch', WATCH_STOPS)
-        #: Health checks of the last successful turn.
+        #: Health checks that were published last without a failure.
         self._checks: HealthChecks = {}
         self.watched = Watched()
         #: One row for each OSD, and the number of rounds that had ended when they were made.
@@ -239,7 +240,7 @@ class Watching:
         # A turn may be a little early.
         is_due = self._read_at is None or now - self._read_at >= READING_SHARE * period
         if not is_due and self._watch.rounds.idle:
-            return
+            return  # quickly: most turns are such
         context = WatchContext(now, signals, view.osdmap, view.placement, period,
                                idle=not (in_flight or probing), probing=probing,
                                in_flight=in_flight, probed=probed, drives=self._drives(),
@@ -248,39 +249,52 @@ class Watching:
             self._read_at, self._turns_since = now, 0
             if probing:
                 self._probed = now
+        has_news = is_due
         try:
             if is_due:
                 self._read(context, view, options)
             else:
-                self._continue_round(context, options)
+                has_news = self._continue_round(context, options)
         except Exception as error:
             # Invalid reports of an OSD must not stop a campaign.
             if repr(error) != self._failure:
                 self._failure = repr(error)
                 log.exception('the watch failed to process the readings')
             self._failed_turns.note(error)
-            self.watched = Watched(checks={**self._checks, **self._failed_turns.check()},
-                                   failure=self._failure)
-        if is_due:
+            self._publish_failure()
+        if has_news:
             self._save(now)
+        if is_due:
             self._save_baselines(set(view.osdmap.pools))
 
     def _read(self, context: WatchContext, view: View, options: Options) -> None:
-        """Read, judge and report. Clears the failure of an earlier turn."""
+        """Read, judge and report. Clears the failure of an earlier turn, except that of a round
+        until one has ended without."""
         readings = self._cluster.readings(view, context.signals)
         self._watch.update(context, readings, options)
         # The next readings contain the reads of these OSDs by PG.
         self._cluster.read_by_pg(self._watch.reads.osds_to_read)
         self._report(context, view, readings, options)
-        self._failure = ''
-        self._failed_turns.clear()
+        if self._watch.rounds.failing:
+            self._publish_failure()
+        else:
+            self._failure = ''
+            self._failed_turns.clear()
 
-    def _continue_round(self, context: WatchContext, options: Options) -> None:
-        """Judge further OSDs of the round, and publish what is known of all once it has ended."""
-        self._watch.rounds.advance(context.now)
-        # After a reading that failed, its failure remains published.
-        if self._watch.rounds.idle and not self._failure:
-            self._publish(context, options, self.watched.osd_versions)
+    def _continue_round(self, context: WatchContext, options: Options) -> bool:
+        """Judge further OSDs of the round. Once it has ended, note events, publish what is known of
+        all OSDs, and return True. After a failure, the next reading does so."""
+        if not self._watch.continue_round(context.now) or self._failure:
+            return False
+        for event in self._announcer.events(self._watch, context):
+            self._note(event)
+        self._publish(context, options, self.watched.osd_versions)
+        return True
+
+    def _publish_failure(self) -> None:
+        """Publish nothing but the failure, and the health checks from before it."""
+        self.watched = Watched(checks={**self._checks, **self._failed_turns.check()},
+                               failure=self._failure)
 
     def _report(self, context: WatchContext, view: View, readings: Readings,
                 options: Options) -> None:

@@ -61,9 +61,14 @@ class Rounds:
     def __init__(self) -> None:
         self._work: Optional[Work[None]] = None
         self._begun = 0.0
+        #: The OSDs of the round, the readings until the next one may begin, and its passes in each
+        #: turn.
+        self._osds = self._readings = 0
         self._share = math.inf
-        #: Number of rounds that have ended.
+        #: Number of rounds that have ended without a failure.
         self.ended = 0
+        #: The last round failed, and none has ended since then.
+        self.failing = False
 
     @property
     def idle(self) -> bool:
@@ -72,26 +77,53 @@ class Rounds:
 
     def begin(self, now: float, work: Work[None], osds: int, turns_per_reading: int = 1) -> None:
         """Begin a round, which advance() carries out. `osds`: the number of OSDs that `work`
-        judges; `turns_per_reading`: the number of turns of the loop from one reading to the next.
-        Both decide over how many turns the round is spread."""
-        turns = -(-osds // READING_OSDS) * turns_per_reading
-        osds_per_turn = max(CHUNK_OSDS, osds / turns) if turns else osds
+        judges; `turns_per_reading`: the number of turns of the loop from one reading to the next,
+        as far as is known. Both decide over how many turns the round is spread."""
         self._work, self._begun = work, now
-        self._share = PASSES_PER_ROUND * osds_per_turn if osds_per_turn < osds else math.inf
+        self._osds, self._readings = osds, _readings_of(osds)
+        self._spread(turns_per_reading)
+
+    def _spread(self, turns_per_reading: int) -> None:
+        """Spread the work evenly over all turns of a round."""
+        turns = _readings_of(self._osds) * turns_per_reading
+        osds_per_turn = max(CHUNK_OSDS, self._osds / turns) if turns else 0
+        self._share = PASSES_PER_ROUND * osds_per_turn if osds_per_turn < self._osds else math.inf
+
+    def note_reading(self, turns_per_reading: int) -> None:
+        """Note a reading, before the turn continues the round or begins the next one. A round that
+        has had all its readings ends: there were fewer turns than expected. Raises what the work
+        raises."""
+        if self.idle:
+            return
+        self._readings -= 1
+        if self._readings <= 0:
+            self.finish()
+        else:
+            self._spread(turns_per_reading)
 
     def advance(self, now: float) -> None:
         """Do the share of one turn, or all that is left once the round has taken ROUND_SECONDS.
         Raises what the work raises, which ends the round."""
         work, self._work = self._work, None
         share = self._share if now - self._begun < ROUND_SECONDS else math.inf
-        for passes in work or ():
-            share -= passes
-            if share <= 0.0:
-                self._work = work
-                return
+        try:
+            for passes in work or ():
+                share -= passes
+                if share <= 0.0:
+                    self._work = work
+                    return
+        except Exception:
+            self.failing = True
+            raise
         self.ended += 1
+        self.failing = False
 
     def finish(self) -> None:
         """End the round that has begun, if there is one."""
         if not self.idle:
             self.advance(math.inf)
+
+
+def _readings_of(osds: int) -> int:
+    """The readings that a round of so many OSDs lasts for."""
+    return -(-osds // READING_OSDS)

@@ -81,7 +81,7 @@ class WatchContext:
     probed: Touched = NOTHING
     #: Device, as in "h1:nvme0n1" -> its SMART data; None: not read yet.
     drives: Optional[Mapping[str, DriveHealth]] = None
-    #: Turns of the loop from one reading to the next, as far as is known.
+    #: Turns of the loop since the reading before; for a reading.
     turns_per_reading: int = 1
 
 
@@ -350,6 +350,7 @@ class WatchState:
         self._since_round.add(context, readings, busy(self.osd_counts, readings.counters),
                               self._settled(context), options)
         self._sizes.update(ops, readings.pg_writes, context.osdmap.pools, readings.places)
+        self.rounds.note_reading(context.turns_per_reading)
         if self.rounds.idle:
             since_round, self._since_round = self._since_round, _SinceRound(context.now)
             work = self._round(context, readings.counters, readings.places, options, since_round,
@@ -358,6 +359,14 @@ class WatchState:
         self.rounds.advance(context.now)
         self._partners_of_slow.update(self.slow.slow_replicas, context.osdmap, context.placement)
         self._slow_ratio = options.slow_osd_factor
+
+    def continue_round(self, now: float) -> bool:
+        """Between two readings, judge further OSDs. Returns whether this has ended a round."""
+        if self.rounds.idle:
+            return False
+        self.rounds.advance(now)
+        self._cause_inputs = None  # they depend on which OSDs are slow
+        return self.rounds.idle
 
     def _update_replicas(self, readings: Readings) -> None:
         """Update the latency of replicated writes by OSD, if writes by PG were read this time:

@@ -239,7 +239,7 @@ def test_turns_between_two_readings_share_the_judgement_of_osds(
 
 
 def test_the_judgement_of_osds_that_fails_between_two_readings_is_reported(
-        monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(rounds, 'CHUNK_OSDS', 2)
     driver = Watched()
     for _ in range(20):
@@ -251,14 +251,53 @@ def test_the_judgement_of_osds_that_fails_between_two_readings_is_reported(
 
     with monkeypatch.context() as patch:
         patch.setattr(SlowOsds, 'round', failing)
-        failures = []
-        for _ in range(10):
+        for _ in range(6):
             driver.turn(1.0)
-            failures.append(driver.loop.published.watched.failure)
-    assert "KeyError('round')" in failures
-    for _ in range(10):
+        for _ in range(20):
+            driver.turn(1.0)
+            assert driver.loop.published.watched.failure == "KeyError('round')"
+        # The latency of clients is known nevertheless.
+        before = driver.loop.jobs.watching.clients.time
+        driver.turn(PERIOD)
+        driver.turn(PERIOD)
+        assert driver.loop.jobs.watching.clients.time > before > 0.0
+    assert driver.checks == [FAILED]
+    assert caplog.text.count('the watch failed to process the readings') == 1
+    for _ in range(11):
         driver.turn(1.0)
     assert driver.loop.published.watched.failure == '' and len(driver.rows) == 12
+    assert driver.checks == []
+
+
+def test_each_reading_has_a_round_though_the_number_of_turns_varies(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, 'CHUNK_OSDS', 2)
+    driver = Watched()
+    begun: List[float] = []
+    whole_round = SlowOsds.round
+
+    def noted(self: SlowOsds, reading: OsdReading, settings: SlowSettings) -> Work[None]:
+        begun.append(reading.now)
+        yield from whole_round(self, reading, settings)
+
+    monkeypatch.setattr(SlowOsds, 'round', noted)
+    for _ in range(50):
+        for turns in (5, 4, 1):
+            for _ in range(turns):
+                driver.turn(PERIOD / turns)
+    assert len(begun) == 150
+
+
+def test_what_the_last_turn_of_a_round_finds_is_an_event_and_stored_at_once(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, 'CHUNK_OSDS', 2)
+    driver = Watched()
+    driver.osds.slow = {7: 6.0}
+    while driver.checks != [SLOW]:
+        driver.turn(1.0)
+        assert len(driver.events('slow-osd')) == len(driver.checks)
+    stored = Store(driver.kv).load('watch', StoredWatch, StoredWatch())[0]
+    assert set(stored.slow) == {7}
 
 
 def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:

@@ -116,6 +116,32 @@ def test_a_round_of_few_osds_ends_in_its_turn() -> None:
     assert driver.idle, 'the loop turns rarely'
 
 
+@pytest.mark.usefixtures('large')
+def test_a_round_ends_with_its_last_reading_though_there_are_fewer_turns_than_expected() -> None:
+    steps: List[int] = []
+
+    def work() -> Work[None]:
+        for step in range(PASSES_PER_ROUND * OSDS // CHUNK):
+            yield CHUNK
+            steps.append(step)
+
+    driver = Rounds()
+    driver.begin(START, work(), OSDS, turns_per_reading=5)
+    driver.advance(START)
+    # Each reading is one turn now: as much is done in each.
+    done = [len(steps)]
+    for reading in range(1, TURNS):
+        assert not driver.idle
+        driver.note_reading(turns_per_reading=1)
+        driver.advance(START + BEAT * reading)
+        done.append(len(steps) - sum(done))
+    assert done == [CHUNK * PASSES_PER_ROUND // CHUNK - 1, *[
+        TURN * PASSES_PER_ROUND // CHUNK] * (TURNS - 1)]
+    assert not driver.idle and not driver.ended
+    driver.note_reading(turns_per_reading=1)
+    assert driver.idle and driver.ended == 1
+
+
 def test_a_round_that_fails_ends() -> None:
     def work() -> Work[None]:
         yield 1
@@ -125,8 +151,12 @@ def test_a_round_that_fails_ends() -> None:
     driver.begin(START, work(), OSDS)
     with pytest.raises(ValueError):
         driver.advance(START)
-    assert driver.idle and not driver.ended
+    assert driver.idle and not driver.ended and driver.failing
     driver.finish()
+    driver.begin(START, iter(()), OSDS)  # type: ignore
+    assert driver.failing
+    driver.advance(START)
+    assert driver.ended and not driver.failing
 
 
 @pytest.mark.usefixtures('large')
