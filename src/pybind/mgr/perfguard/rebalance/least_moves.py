@@ -163,8 +163,9 @@ class _PoolMoves:
         return self._moves(result, _final_sets(self._pgs, result, following))
 
     def _balanced(self, followers: AbstractSet[str]) -> Balance:
-        """The balanced end state of the pool. `followers`: PGs that end where the rule places
-        them."""
+        """The balanced end state of the pool. Besides the shards that the rule does not allow to
+        stay, at most `extra` times as many move as CRUSH would move. `followers`: PGs that end
+        where CRUSH places them, as does a PG for which no set obeys both the rule and `earlier`."""
         return balance(self._pool, [PlacedPg(
             pgid, pg.raw if pgid in followers else pg.acting, pg.raw,
             pgid in self._movable and pgid not in followers) for pgid, pg in self._pgs.items()],

@@ -451,8 +451,8 @@ class Preview:
     def answer(self, order: Order, campaign: Optional[int], observation: Observation,
                options: Options, health: Sequence[Risk] = ()) -> Document:
         """The answer to an order: the preview, its costs for the mons and the OSDs, the number of
-        tranches, and the risks. `campaign`: the one that it has begun; None: none. `health`: the
-        risks of the state of the cluster."""
+        tranches, and the risks that the order does not accept. `campaign`: the one that it has
+        begun; None: none. `health`: the risks of the state of the cluster."""
         max_pins = pin_limit(options, observation.osdmap)
         tranches, unpinned = 1, self._moving_unpinned(observation)
         if isinstance(self.change, WeightChange) and self.in_tranches(order, observation):
