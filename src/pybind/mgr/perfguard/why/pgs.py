@@ -6,13 +6,14 @@ from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Option
 from ..cluster.types import MCLOCK, NO_OSD, QUEUE, Osd, Placement
 from ..errors import Code, Reason
 from ..rebalance.campaign import NO_CAMPAIGN, Campaign
+from ..rebalance.holds import NOREBALANCE
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.types import Flight, Phase, PinRecord
 from ..text import listed, osds_text
 from .causes import Cause, Gate, passed_on
 
 #: Flags that stop backfill; norebalance only that of PGs that are not degraded.
-STOPPING_FLAGS = ('nobackfill', 'norebalance')
+STOPPING_FLAGS = ('nobackfill', NOREBALANCE)
 #: Reasons of a turn that affect all remaining PGs.
 _REASONS_OF_ALL_PGS = frozenset({
     Code.PEERING, Code.BATCH, Code.SETTINGS, Code.NO_GOALS, Code.CONFIRMING, Code.NOT_STORED,
@@ -173,12 +174,11 @@ def _on_its_way(case: PgCase) -> List[Cause]:
 
 def _flags(case: PgCase) -> List[Cause]:
     """The flags that stop the backfill of a PG; for one that perfguard has set, the reasons of the
-    campaign's last turn. [] if none is set, or the PG is degraded: then it recovers despite them.
-    """
-    if 'degraded' in case.answers.state:
-        return []
+    campaign's last turn. [] if none stops it: norebalance does not stop that of a degraded PG."""
     causes = []
     for flag in STOPPING_FLAGS:
+        if flag == NOREBALANCE and 'degraded' in case.answers.state:
+            continue
         if flag in case.flags and flag in case.own_flags:
             causes += [passed_on(reason, flag=flag) for reason in case.reasons] or [Cause(
                 Code.OWN_FLAG, 'perfguard has set %s' % flag, {'flag': flag})]

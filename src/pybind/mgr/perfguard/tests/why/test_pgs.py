@@ -289,3 +289,9 @@ def test_causes_add_up() -> None:
 def test_norebalance_does_not_stop_what_is_degraded() -> None:
     case = moving('degraded', 'backfilling', flags=frozenset({'norebalance'}))
     assert Code.FOREIGN_FLAG not in codes(case)
+
+
+def test_nobackfill_also_stops_what_is_degraded() -> None:
+    case = moving('degraded', 'backfill_wait', flags=frozenset({'nobackfill', 'norebalance'}))
+    assert [cause.evidence for cause in causes(case) if cause.code == Code.FOREIGN_FLAG] == [
+        {'flag': 'nobackfill'}]
