@@ -210,12 +210,18 @@ class PinStore(PinIndex):
         self._needless: Set[str] = set()
         self._has_noted = False
         self._next = 1
+        #: Whether `load` could not read a document, so that pins or goals may be missing.
+        self.is_incomplete = False
 
     def load(self) -> List[str]:
-        """Read the stored pins; returns the names of documents that cannot be read."""
+        """Read the stored pins. Returns the names of documents with invalid contents, which stay in
+        the store until `clear`. The store itself sets other documents aside that it cannot read,
+        and reports them."""
         lost: List[str] = []
         for name in self._store.names(PINS_PREFIX):
             document = self._store.get(name)
+            if document is None and not self._store.is_newer(name):
+                self.is_incomplete = True  # the store has set it aside
             try:
                 self._next = max(self._next, int(name[len(PINS_PREFIX):]) + 1)
                 goals, pins = _from_json(document or {})
@@ -224,6 +230,7 @@ class PinStore(PinIndex):
                 continue
             except ValueError:
                 lost.append(name)
+                self.is_incomplete = True
                 continue
             if goals:
                 # Other PGs were released long ago, and their pins are in no document.

@@ -95,7 +95,7 @@ class Campaigns:
         elif campaign.id:
             now = self._clock()
             taken_over: Campaign = no_later_than(Campaign, _taken_over(campaign, now), now)
-            if lost:
+            if self.pins.is_incomplete:
                 # Some goals may be missing: marked as stored in part, all are computed again.
                 taken_over = replace(taken_over, pinning=replace(
                     taken_over.pinning, goals=taken_over.pinning.goals.being_stored()))

@@ -2,6 +2,7 @@
 """Many pins, and their goals, are stored or removed over several turns: a write may take the mons a
 second."""
 import errno
+import json
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
@@ -186,6 +187,19 @@ def test_goals_of_which_a_part_is_stored_are_never_trusted() -> None:
     driver.run(40)
     assert trusted and all(found == new and mark.number != number
                            for mark, found in trusted)
+
+
+@pytest.mark.usefixtures('small_values')
+@pytest.mark.parametrize('raw', ['{', '{"version": 1, "document": {"goals": 7}}'])
+def test_goals_of_a_document_that_cannot_be_read_are_computed_again(raw: str) -> None:
+    driver = expanded(200)
+    driver.run_to('PINNED')
+    heads = [key for key, value in driver.kv.data.items()
+             if key.startswith('pins/') and key.endswith('/head')
+             and 'goals' in json.loads(value).get('document', ())]
+    driver.kv.data[heads[0]] = raw
+    driver.restart()
+    assert goals(driver).basis is None
 
 
 @pytest.mark.usefixtures('small_values')
