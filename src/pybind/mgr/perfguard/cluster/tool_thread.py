@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar('Result')
 
-#: Maximum number of waiting jobs, not counting those of the campaign.
+#: Number of waiting jobs from which on only jobs that go first are accepted.
 MAX_WAITING = 4
 #: Maximum time to wait for the running job when the module stops.
 CLOSE_SECONDS = 5.0
@@ -71,8 +71,9 @@ class ToolThread:
         self._closed = False
 
     def submit(self, task: Callable[[], Result], first: bool = False) -> Optional[ToolJob[Result]]:
-        """Give a job to the thread. None if too many jobs wait. `first`: before all waiting jobs,
-        without this limit."""
+        """Give a job to the thread. None if the thread is closed, or too many jobs wait
+        (MAX_WAITING). `first`: before all waiting jobs, without this limit, as for a change that a
+        campaign prepares, or for an active probe."""
         job = ToolJob(task)
         with self._changed:
             waiting = [queued for queued in self._waiting if not queued.cancelled]

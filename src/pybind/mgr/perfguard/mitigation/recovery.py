@@ -13,8 +13,9 @@ clients do not need the OSDs, each level doubles osd_max_backfills and halves th
 with the scheduler wpq. With mclock, recovery may use the OSDs as fully as clients, and nothing is
 changed. A level that clients feel is left at once, and not tried again for a while.
 
-The options are borrowed in the section `osd` of the configuration database. What others have set
-for single OSDs (osd.3) or with a mask (osd/class:ssd) stays in force, as does a ceph.conf.
+The options are borrowed in the configuration database. Faster recovery sets them in the section
+`osd` only: what others have set for single OSDs (osd.3) or with a mask (osd/class:ssd) stays in
+force. Slower recovery changes that as well. A ceph.conf stays in force in both cases.
 """
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple

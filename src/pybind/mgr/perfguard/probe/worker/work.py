@@ -320,8 +320,9 @@ class Work:
         return image
 
     def _prefill(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
-        """Write the objects of a step, even if the step only writes, unless an earlier step has
-        written them with this size. Raises Failed or Cancelled."""
+        """Write the objects of a step unless an earlier step has written them with this size. A
+        step that only writes needs them as well: otherwise, its first repetition would create
+        objects, and the others would overwrite them. Raises Failed or Cancelled."""
         object_bytes = step.job.object_bytes
         names = [name for stream in step.streams for name in stream.objects
                  if self._written.get(name) != object_bytes]
