@@ -142,9 +142,9 @@ class Watching:
     The turns in between share the work of judging the OSDs; the last of these publishes the result
     without waiting for the next reading.
 
-    If a reading or the judgement fails, `watched` contains the failure alone, and a campaign
-    continues without the rest. The health checks stay: operators would be alarmed if they were
-    cleared and raised again.
+    If a reading fails, `watched` contains the failure alone, and a campaign continues without the
+    rest. If a round fails, the verdicts on OSDs are those of an earlier one. The health checks stay
+    in both cases: operators would be alarmed if they were cleared and raised again.
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
@@ -257,29 +257,26 @@ class Watching:
                 has_news = self._continue_round(context, options)
         except Exception as error:
             # Invalid reports of an OSD must not stop a campaign.
-            if repr(error) != self._failure:
-                self._failure = repr(error)
-                log.exception('the watch failed to process the readings')
-            self._failed_turns.note(error)
-            self._publish_failure()
+            self._note_failure(error, Watched())
         if has_news:
             self._save(now)
         if is_due:
             self._save_baselines(set(view.osdmap.pools))
 
     def _read(self, context: WatchContext, view: View, options: Options) -> None:
-        """Read, judge and report. Clears the failure of an earlier turn, except that of a round
-        until one has ended without."""
+        """Read, judge and report. Clears the failure of an earlier turn, except that of the last
+        round."""
         readings = self._cluster.readings(view, context.signals)
         self._watch.update(context, readings, options)
         # The next readings contain the reads of these OSDs by PG.
         self._cluster.read_by_pg(self._watch.reads.osds_to_read)
         self._report(context, view, readings, options)
-        if self._watch.rounds.failing:
-            self._publish_failure()
-        else:
+        if self._watch.rounds.failure is None:
             self._failure = ''
             self._failed_turns.clear()
+        else:
+            # All else is up to date.
+            self._note_failure(self._watch.rounds.failure, self.watched)
 
     def _continue_round(self, context: WatchContext, options: Options) -> bool:
         """Judge further OSDs of the round. Once it has ended, note events, publish what is known of
@@ -291,9 +288,14 @@ class Watching:
         self._publish(context, options, self.watched.osd_versions)
         return True
 
-    def _publish_failure(self) -> None:
-        """Publish nothing but the failure, and the health checks from before it."""
-        self.watched = Watched(checks={**self._checks, **self._failed_turns.check()},
+    def _note_failure(self, error: Exception, watched: Watched) -> None:
+        """Log and count a failure, and publish it with `watched`, which is what is still known, and
+        with the health checks from before it."""
+        if repr(error) != self._failure:
+            self._failure = repr(error)
+            log.error('the watch failed to process the readings', exc_info=error)
+        self._failed_turns.note(error)
+        self.watched = replace(watched, checks={**self._checks, **self._failed_turns.check()},
                                failure=self._failure)
 
     def _report(self, context: WatchContext, view: View, readings: Readings,

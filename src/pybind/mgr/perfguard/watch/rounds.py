@@ -67,8 +67,9 @@ class Rounds:
         self._share = math.inf
         #: Number of rounds that have ended without a failure.
         self.ended = 0
-        #: The last round failed, and none has ended since then.
-        self.failing = False
+        #: Why the last round failed; None: it did not, or one has ended since then. It must not
+        #: stop what else a turn does: the cause may be an invalid report of one OSD.
+        self.failure: Optional[Exception] = None
 
     @property
     def idle(self) -> bool:
@@ -91,8 +92,7 @@ class Rounds:
 
     def note_reading(self, turns_per_reading: int) -> None:
         """Note a reading, before the turn continues the round or begins the next one. A round that
-        has had all its readings ends: there were fewer turns than expected. Raises what the work
-        raises."""
+        has had all its readings ends: there were fewer turns than expected."""
         if self.idle:
             return
         self._readings -= 1
@@ -103,7 +103,7 @@ class Rounds:
 
     def advance(self, now: float) -> None:
         """Do the share of one turn, or all that is left once the round has taken ROUND_SECONDS.
-        Raises what the work raises, which ends the round."""
+        What the work raises ends the round, and becomes its `failure`."""
         work, self._work = self._work, None
         share = self._share if now - self._begun < ROUND_SECONDS else math.inf
         try:
@@ -112,11 +112,11 @@ class Rounds:
                 if share <= 0.0:
                     self._work = work
                     return
-        except Exception:
-            self.failing = True
-            raise
+        except Exception as error:
+            self.failure = error
+            return
         self.ended += 1
-        self.failing = False
+        self.failure = None
 
     def finish(self) -> None:
         """End the round that has begun, if there is one."""

@@ -361,12 +361,13 @@ class WatchState:
         self._slow_ratio = options.slow_osd_factor
 
     def continue_round(self, now: float) -> bool:
-        """Between two readings, judge further OSDs. Returns whether this has ended a round."""
+        """Between two readings, judge further OSDs. Returns whether this has ended a round without
+        a failure."""
         if self.rounds.idle:
             return False
         self.rounds.advance(now)
         self._cause_inputs = None  # they depend on which OSDs are slow
-        return self.rounds.idle
+        return self.rounds.idle and self.rounds.failure is None
 
     def _update_replicas(self, readings: Readings) -> None:
         """Update the latency of replicated writes by OSD, if writes by PG were read this time:

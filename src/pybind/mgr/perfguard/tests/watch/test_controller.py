@@ -256,6 +256,7 @@ def test_the_judgement_of_osds_that_fails_between_two_readings_is_reported(
         for _ in range(20):
             driver.turn(1.0)
             assert driver.loop.published.watched.failure == "KeyError('round')"
+            assert driver.pool['read_ms'] == 1.0 and len(driver.rows) == 12
         # The latency of clients is known nevertheless.
         before = driver.loop.jobs.watching.clients.time
         driver.turn(PERIOD)
