@@ -6,6 +6,7 @@ With --join, several hosts measure at the same time and have one result (meeting
 """
 import argparse
 import configparser
+import contextlib
 import hashlib
 import json
 import os
@@ -356,7 +357,8 @@ def _join(args: argparse.Namespace, cluster: 'Connection', request: WorkerReques
         raise BadArguments('cannot join %s: %s' % (args.join, error)) from None
     except KeyboardInterrupt:
         _say_left_by_dead(meeting)
-        meeting.leave('interrupted', time.monotonic())
+        with contextlib.suppress(CannotJoin, Failed):  # the cluster may not answer any more
+            meeting.leave('interrupted', time.monotonic())
         raise
     say('joined %s; %s writes the result' % (
         args.join, 'this process' if meeting.leads else meeting.first_host))

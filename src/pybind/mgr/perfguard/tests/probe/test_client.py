@@ -568,6 +568,19 @@ def test_a_host_that_does_not_join_names_what_dead_ones_have_left(
     assert crowd.calls[2:] == calls
 
 
+def test_a_host_is_interrupted_though_the_cluster_does_not_answer(
+        joining: Callable[..., Any], clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(clock)
+    crowd.answers = [False, KeyboardInterrupt()]
+
+    def leave(*given: Any) -> None:
+        raise Failed(110, 'timed out')
+
+    monkeypatch.setattr(crowd, 'leave', leave)
+    with pytest.raises(KeyboardInterrupt):
+        joining(crowd)
+
+
 def ended_together(crowd: Crowd, interrupted: bool = False, **changes: Any) -> RunRecord:
     record = RunRecord(0, 'done', '', TARGET, 1.0, steps=STEPS)
     run: Any = SimpleNamespace(interrupted=interrupted)
