@@ -210,7 +210,8 @@ class PinStore(PinIndex):
         self._needless: Set[str] = set()
         self._has_noted = False
         self._next = 1
-        #: Whether `load` could not read a document, so that pins or goals may be missing.
+        #: Whether this mgr or an earlier one could not read a document of this campaign, so that
+        #: pins or goals may be missing.
         self.is_incomplete = False
 
     def load(self) -> List[str]:
@@ -220,8 +221,6 @@ class PinStore(PinIndex):
         lost: List[str] = []
         for name in self._store.names(PINS_PREFIX):
             document = self._store.get(name)
-            if document is None and not self._store.is_newer(name):
-                self.is_incomplete = True  # the store has set it aside
             try:
                 self._next = max(self._next, int(name[len(PINS_PREFIX):]) + 1)
                 goals, pins = _from_json(document or {})
@@ -230,13 +229,14 @@ class PinStore(PinIndex):
                 continue
             except ValueError:
                 lost.append(name)
-                self.is_incomplete = True
                 continue
             if goals:
                 # Other PGs were released long ago, and their pins are in no document.
                 pins = {pgid: replace(self._pins[pgid], goal=goal)
                         for pgid, goal in goals.items() if pgid in self._pins}
             self._adopt(name, pins, bool(goals))
+        self.is_incomplete = bool(lost) or any(name.startswith(PINS_PREFIX) for name in (
+            *self._store.unreadable, *self._store.lost_earlier()))
         return lost
 
     def note(self, pins: Mapping[str, PinRecord]) -> None:
@@ -293,7 +293,7 @@ class PinStore(PinIndex):
 
     def tidy(self) -> None:
         """Remove documents that no PG needs, as many as are removed within STORING_SECONDS; none in
-        a turn that has written others."""
+        the first call since others were written, perhaps in an earlier turn."""
         begin = self._clock()
         while self._needless and not self._has_noted:
             self._remove(min(self._needless))

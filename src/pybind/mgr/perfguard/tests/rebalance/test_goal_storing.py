@@ -200,6 +200,8 @@ def test_goals_of_a_document_that_cannot_be_read_are_computed_again(raw: str) ->
     driver.kv.data[heads[0]] = raw
     driver.restart()
     assert goals(driver).basis is None
+    driver.restart()
+    assert goals(driver).basis is None, 'nothing was computed in between'
 
 
 @pytest.mark.usefixtures('small_values')
