@@ -375,7 +375,8 @@ def _is_led_by_others(draft: Draft, pgid: str, flight: Flight) -> bool:
 
 
 def _way_back(draft: Draft, pgid: str, pin: PinRecord) -> Optional[PinRecord]:
-    """The pin that keeps a PG in flight where its data is; None if it cannot be pinned."""
+    """The pin that keeps a PG in flight where its data is; None if it cannot be pinned. It does not
+    keep shards that are lost, or that leave an OSD which is evacuated."""
     pool, place = draft.pool(pgid), draft.observed.placement(pgid)
     if pool is None or place is None:
         return None

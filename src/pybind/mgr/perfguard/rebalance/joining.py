@@ -114,7 +114,8 @@ def _next_burst(draft: Draft, change: Change) -> Draft:
 
 def report_left_out(draft: Draft, before: Optional[Change], change: Change) -> Draft:
     """Report the OSDs of `before` (None: no earlier change) that the change leaves out since others
-    have set their weight, remove them, or have created them again."""
+    have set their weight, remove them, or have created them again. The change is what remains of
+    `before`, or its next tranche. Purged OSDs are not reported."""
     weights = draft.observed.crush.weights()
     left_out = [osd for osd in before.weights if osd in weights and osd not in change.weights] \
         if before is not None else []

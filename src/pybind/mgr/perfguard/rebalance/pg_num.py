@@ -227,10 +227,11 @@ def at_rest(pool: Pool) -> bool:
 
 
 def next_step(osdmap: OsdMap, pool: Pool, pg_num: int) -> Optional[PoolPgs]:
-    """The numbers of the next step of a pool at rest towards a pg_num; None: it has arrived."""
+    """The numbers of the next step of a pool at rest towards a pg_num; None: it has arrived. To
+    fewer PGs, pgp_num takes its next number before pg_num does; to more PGs, pg_num does first."""
     now = numbers_of(pool)
     if now.pg_num > pg_num:
-        # Merges that have begun continue to their end.
+        # After an interrupted merge or split, pg_num follows pgp_num, but not below the goal.
         lower = now.pgp_num if now.pgp_num < now.pg_num else now.pg_num - MOST_MERGED
         lower = max(pg_num, lower)
         # pg_num follows once the PGs are where the lower pgp_num places them, without upmaps.

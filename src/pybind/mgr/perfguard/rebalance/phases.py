@@ -863,7 +863,7 @@ def _is_merged(draft: Draft, pgid: str) -> bool:
 
 
 def moved_by_last_tranche(draft: Draft) -> List[str]:
-    """PGs that the last tranche of a change has remapped, under rules for which the mons cancel
+    """PGs that the latest tranche of a change has remapped, under rules for which the mons cancel
     every upmap. An abort lets them arrive: they cannot be pinned back, and norebalance would keep
     the cluster unclean until the operator decides. [] if they are more than may be in flight now,
     and more than might be when the tranche was sent."""

@@ -433,7 +433,8 @@ def _names(shared: Iterable[SharedPart], osds: Sequence[int]) -> str:
 def _slow_lines(watch: WatchState, context: WatchContext) -> List[str]:
     """The detail of the health check on slow OSDs: groups of a device class that are too many to
     name, then hosts, racks and devices that are slow as a whole (their OSDs share the causes), then
-    single OSDs."""
+    single OSDs. Single OSDs that are chronically slow are left out, and so are hosts, racks and
+    devices of which all slow OSDs are chronically slow."""
     return [part.why for part in watch.slow.class_parts()] + [
         '%s: %s%s' % (shared.subject, shared.why,
                       _likely(watch.causes_of(shared.osds[0], context)))
