@@ -116,21 +116,24 @@ def report_left_out(draft: Draft, before: Optional[Change], change: Change) -> D
     """Report the OSDs of `before` (None: no earlier change) that the change leaves out since others
     have set their weight, remove them, or have created them again. The change is what remains of
     `before`, or its next tranche. Purged OSDs are not reported."""
+    if before is None:
+        return draft
     weights = draft.observed.crush.weights()
-    left_out = [osd for osd in before.weights if osd in weights and osd not in change.weights] \
-        if before is not None else []
     osds_by_reason: Dict[str, List[int]] = {}
-    for osd in left_out:
-        osds_by_reason.setdefault(_why_left_out(osd, draft.observed), []).append(osd)
+    for osd in before.weights:
+        if osd in weights and osd not in change.weights:
+            osds_by_reason.setdefault(_why_left_out(osd, before, draft.observed), []).append(osd)
     for why, osds in osds_by_reason.items():
         draft = draft.event('join', 'the CRUSH weight of %s stays as it is' % osds_text(osds), why)
     return draft
 
 
-def _why_left_out(osd: int, observation: Observation) -> str:
-    if osd in observation.orchestrating.removing:
+def _why_left_out(osd: int, before: Change, observation: Observation) -> str:
+    """Why a change leaves out an OSD of `before` that has a CRUSH weight."""
+    is_filled = before.weights[osd] > observation.crush.weights()[osd]
+    if is_filled and osd in observation.orchestrating.removing:
         return 'the orchestrator is removing the OSD'
-    if osd in observation.other_device:
+    if not is_filled and osd in before.drained and osd in observation.other_device:
         return 'the OSD is on another device than the one whose drain was ordered'
     return 'it was changed outside perfguard'
 

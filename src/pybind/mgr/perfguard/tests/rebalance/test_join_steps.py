@@ -306,6 +306,18 @@ def test_osds_on_another_device_get_no_less_weight() -> None:
         assert 1 in change_in(draft).weights and not whys(draft)
 
 
+@pytest.mark.parametrize('wanted, conditions', [
+    # It is being filled; and it is being emptied, by the orchestrator as well.
+    (1.0, {'other_device': frozenset({3})}),
+    (0.0, {'orchestrating': Orchestrating(removing=frozenset({3}))})])
+def test_a_weight_that_others_have_changed_is_the_reason_though_something_else_is_known(
+        wanted: float, conditions: Dict[str, Any]) -> None:
+    change = WeightChange(weights={3: wanted, 4: 1.0}, start={3: 0.5, 4: 0.0})
+    draft = join(turn(change, crush=crush({**WEIGHTS, 3: 0.25}, hosts=8), **conditions))
+    assert change_in(draft).weights == {4: 1.0}
+    assert whys(draft) == ['it was changed outside perfguard']
+
+
 @pytest.mark.parametrize('change, left', [
     (WANTED, {4: 1.0}), (replace(WANTED, done=(3,)), {3: 1.0, 4: 1.0}),
     # The orchestrator empties it as well.
