@@ -205,27 +205,34 @@ def chronic() -> Watched:
     return driver
 
 
+class NotedRounds:
+    """Rounds in small chunks: when they began, and what their steps have yielded."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun: List[float] = []
+        self.passes: List[int] = []
+        whole_round = SlowOsds.round
+
+        def noted(osds: SlowOsds, reading: OsdReading, settings: SlowSettings) -> Work[None]:
+            self.begun.append(reading.now)
+            for passes in whole_round(osds, reading, settings):
+                self.passes.append(passes)
+                yield passes
+
+        monkeypatch.setattr(rounds, 'CHUNK_OSDS', 2)
+        monkeypatch.setattr(SlowOsds, 'round', noted)
+
+
 def test_turns_between_two_readings_share_the_judgement_of_osds(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, 'CHUNK_OSDS', 2)
-    driver = Watched()
-    #: What the steps of a round yield in one turn.
-    judged: List[int] = []
-    whole_round = SlowOsds.round
-
-    def noted(self: SlowOsds, reading: OsdReading, settings: SlowSettings) -> Work[None]:
-        for passes in whole_round(self, reading, settings):
-            judged.append(passes)
-            yield passes
-
-    monkeypatch.setattr(SlowOsds, 'round', noted)
+    driver, noted = Watched(), NotedRounds(monkeypatch)
     driver.osds.slow = {7: 6.0}
     judged_in_turns: List[int] = []
     published: List[Any] = []
     for _ in range(600):
-        judged.clear()
+        noted.passes.clear()
         driver.turn(1.0)
-        judged_in_turns.append(sum(judged))
+        judged_in_turns.append(sum(noted.passes))
         rows = driver.loop.published.watched.osds
         if not published or rows is not published[-1]:
             published.append(rows)
@@ -272,21 +279,12 @@ def test_the_judgement_of_osds_that_fails_between_two_readings_is_reported(
 
 def test_each_reading_has_a_round_though_the_number_of_turns_varies(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, 'CHUNK_OSDS', 2)
-    driver = Watched()
-    begun: List[float] = []
-    whole_round = SlowOsds.round
-
-    def noted(self: SlowOsds, reading: OsdReading, settings: SlowSettings) -> Work[None]:
-        begun.append(reading.now)
-        yield from whole_round(self, reading, settings)
-
-    monkeypatch.setattr(SlowOsds, 'round', noted)
+    driver, noted = Watched(), NotedRounds(monkeypatch)
     for _ in range(50):
         for turns in (5, 4, 1):
             for _ in range(turns):
                 driver.turn(PERIOD / turns)
-    assert len(begun) == 150
+    assert len(noted.begun) == 150
 
 
 def test_what_the_last_turn_of_a_round_finds_is_an_event_and_stored_at_once(
