@@ -402,11 +402,13 @@ def idle_check(why: str) -> HealthChecks:
         '"ceph mgr fail" activates another mgr'])}
 
 
-#: The effects of failed turns of the loop and of the watch.
+#: The effects of failed turns of the loop and of the watch, and of failed rounds of judging OSDs.
 LOOP_STOPS = ('the data that perfguard shows is out of date, and perfguard neither releases nor '
               'stops anything')
 WATCH_STOPS = ('pools and OSDs are not watched, and the health checks about them are those of the '
                'last successful iteration; a campaign continues')
+ROUNDS_STOP = ('slow OSDs are not found, and the health checks about them are those of the last '
+               'round that succeeded; pools and PGs are watched, and a campaign continues')
 
 
 class FailedTurns:

@@ -11,7 +11,7 @@ from ..cluster.drive_health import DriveHealth
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Json, LatencyCounts, PgCounts, Readings, Signals
 from ..codec import encode, no_later_than
-from ..errors import WATCH_STOPS, FailedTurns, HealthChecks
+from ..errors import ROUNDS_STOP, WATCH_STOPS, FailedTurns, HealthChecks
 from ..events import Event
 from ..observation import Clients, PoolClients
 from ..options import Options
@@ -143,8 +143,8 @@ class Watching:
     without waiting for the next reading.
 
     If a reading fails, `watched` contains the failure alone, and a campaign continues without the
-    rest. If a round fails, the verdicts on OSDs are those of an earlier one. The health checks stay
-    in both cases: operators would be alarmed if they were cleared and raised again.
+    rest. If a round fails, it contains nothing on single OSDs. The health checks stay in both
+    cases: operators would be alarmed if they were cleared and raised again.
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
@@ -174,6 +174,9 @@ class Watching:
         #: As Watched.failure.
         self._failure = ''
         self._failed_turns = FailedTurns('watch', WATCH_STOPS)
+        #: Rounds that failed one after the other, and the last failure that was counted.
+        self._failed_rounds = FailedTurns('judgement of OSDs', ROUNDS_STOP)
+        self._counted: Optional[Exception] = None
         #: Health checks that were published last without a failure.
         self._checks: HealthChecks = {}
         self.watched = Watched()
@@ -257,30 +260,31 @@ class Watching:
                 has_news = self._continue_round(context, options)
         except Exception as error:
             # Invalid reports of an OSD must not stop a campaign.
-            self._note_failure(error, Watched())
+            if repr(error) != self._failure:
+                self._failure = repr(error)
+                log.exception('the watch failed to process the readings')
+            self._failed_turns.note(error)
+            self.watched = Watched(checks={**self._checks, **self._failed_turns.check()},
+                                   failure=self._failure)
         if has_news:
             self._save(now)
         if is_due:
             self._save_baselines(set(view.osdmap.pools))
 
     def _read(self, context: WatchContext, view: View, options: Options) -> None:
-        """Read, judge and report. Clears the failure of an earlier turn, except that of the last
-        round."""
+        """Read, judge and report. Clears the failure of an earlier reading."""
         readings = self._cluster.readings(view, context.signals)
         self._watch.update(context, readings, options)
         # The next readings contain the reads of these OSDs by PG.
         self._cluster.read_by_pg(self._watch.reads.osds_to_read)
         self._report(context, view, readings, options)
-        if self._watch.rounds.failure is None:
-            self._failure = ''
-            self._failed_turns.clear()
-        else:
-            # All else is up to date.
-            self._note_failure(self._watch.rounds.failure, self.watched)
+        self._failure = ''
+        self._failed_turns.clear()
+        self._note_round(self._watch.rounds.failure)
 
     def _continue_round(self, context: WatchContext, options: Options) -> bool:
         """Judge further OSDs of the round. Once it has ended, note events, publish what is known of
-        all OSDs, and return True. After a failure, the next reading does so."""
+        all OSDs, and return True. After a reading that failed, the next one does so."""
         if not self._watch.continue_round(context.now) or self._failure:
             return False
         for event in self._announcer.events(self._watch, context):
@@ -288,15 +292,21 @@ class Watching:
         self._publish(context, options, self.watched.osd_versions)
         return True
 
-    def _note_failure(self, error: Exception, watched: Watched) -> None:
-        """Log and count a failure, and publish it with `watched`, which is what is still known, and
-        with the health checks from before it."""
-        if repr(error) != self._failure:
-            self._failure = repr(error)
-            log.error('the watch failed to process the readings', exc_info=error)
-        self._failed_turns.note(error)
-        self.watched = replace(watched, checks={**self._checks, **self._failed_turns.check()},
-                               failure=self._failure)
+    def _note_round(self, failure: Optional[Exception]) -> None:
+        """Count the last round if it failed, and publish that, with what is known without it: an
+        earlier verdict on an OSD may be wrong by now. `failure`: of the last round; None: it has
+        not failed."""
+        if failure is None:
+            self._failed_rounds.clear()
+        else:
+            if failure is not self._counted:
+                if repr(failure) != repr(self._counted):
+                    log.error('the watch failed to judge the OSDs', exc_info=failure)
+                self._failed_rounds.note(failure)
+            self.watched = replace(
+                self.watched, osds=(), slow_osds={}, osd_causes={}, osd_reads={}, reported_osds={},
+                checks={**self._checks, **self._failed_rounds.check()}, failure=repr(failure))
+        self._counted = failure
 
     def _report(self, context: WatchContext, view: View, readings: Readings,
                 options: Options) -> None:

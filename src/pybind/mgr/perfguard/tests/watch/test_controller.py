@@ -263,18 +263,61 @@ def test_the_judgement_of_osds_that_fails_between_two_readings_is_reported(
         for _ in range(20):
             driver.turn(1.0)
             assert driver.loop.published.watched.failure == "KeyError('round')"
-            assert driver.pool['read_ms'] == 1.0 and len(driver.rows) == 12
+            assert driver.pool['read_ms'] == 1.0 and not driver.rows
         # The latency of clients is known nevertheless.
         before = driver.loop.jobs.watching.clients.time
         driver.turn(PERIOD)
         driver.turn(PERIOD)
         assert driver.loop.jobs.watching.clients.time > before > 0.0
     assert driver.checks == [FAILED]
-    assert caplog.text.count('the watch failed to process the readings') == 1
+    assert caplog.text.count('the watch failed to judge the OSDs') == 1
     for _ in range(11):
         driver.turn(1.0)
     assert driver.loop.published.watched.failure == '' and len(driver.rows) == 12
     assert driver.checks == []
+
+
+def test_an_earlier_verdict_is_no_evidence_while_osds_are_not_judged(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Watched()
+    driver.osds.slow = {7: 6.0}
+    driver.minutes(6)
+    assert driver.checks == [SLOW] and set(driver.loop.published.watched.slow_osds) == {7}
+    driver.osds.slow = {}
+
+    def failing(self: SlowOsds, reading: OsdReading, settings: SlowSettings) -> Work[None]:
+        raise KeyError('round')
+        yield
+
+    monkeypatch.setattr(SlowOsds, 'round', failing)
+    for number in range(4):
+        driver.turn(PERIOD)
+        watched = driver.loop.published.watched
+        assert not watched.slow_osds and not watched.osds and watched.failure
+        assert driver.checks == [FAILED, SLOW][number < 2:], 'three rounds fail'
+
+
+@pytest.mark.parametrize('readings, raised', [(1, True), (5, False)])
+def test_a_failed_round_counts_once_however_many_readings_follow(
+        monkeypatch: pytest.MonkeyPatch, readings: int, raised: bool) -> None:
+    monkeypatch.setattr(rounds, 'READING_OSDS', -(-12 // readings))
+    monkeypatch.setattr(rounds, 'CHUNK_OSDS', 1)
+    driver = Watched()
+
+    def failing(self: SlowOsds, reading: OsdReading, settings: SlowSettings) -> Work[None]:
+        raise KeyError('round')
+        yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SlowOsds, 'round', failing)
+        while not driver.loop.published.watched.failure:
+            driver.turn(PERIOD)
+        if readings == 1:
+            driver.minutes(0.25)
+    if readings > 1:
+        driver.minutes(0.25)
+        assert driver.loop.published.watched.failure
+    assert (FAILED in driver.checks) is raised
 
 
 def test_each_reading_has_a_round_though_the_number_of_turns_varies(
