@@ -547,12 +547,13 @@ class WatchState:
             history: Optional[History] = None
             if subject == 'cluster':
                 history = self.cluster
-            elif subject in pools:
-                history = self.pools.history(pools[subject])
-            # A command may name anything: at most nine digits, so that any OSD is included.
+            # Before a pool of that name. A command may name anything: at most nine digits, so that
+            # any OSD is included.
             elif subject.startswith('osd.') and subject[4:].isascii() \
                     and subject[4:].isdigit() and len(subject) < 14:
                 history = self.osds.history(int(subject[4:]))
+            elif subject in pools:
+                history = self.pools.history(pools[subject])
             if history is None:
                 return None
             return (history.condensed if condensed else history.detailed).points()
