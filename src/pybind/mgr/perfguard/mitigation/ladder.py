@@ -341,13 +341,13 @@ def _undo(draft: _Draft, step: LadderStep) -> _Draft:
     if (step.rung is Rung.NOREBALANCE and draft.view.campaign_still and is_only_unneeded
             and not draft.evidence.against_norebalance):
         # Data would move until the campaign has set the flag itself.
-        return draft.put(replace(step, note='kept as long as the campaign also needs it'))
+        return draft.put(replace(step, needed_by_campaign=True))
     settings: List[Setting] = []
     for setting in step.settings:
         if not setting.done:
             draft, setting = _give_back(draft, step, setting)
         settings.append(setting)
-    step = replace(step, settings=tuple(settings))
+    step = replace(step, settings=tuple(settings), needed_by_campaign=False)
     return _end_step(draft, step) if all(setting.done for setting in settings) else draft.put(step)
 
 

@@ -48,7 +48,12 @@ def listing(state: MitigationState, mode: str, hold: Sequence[Reason],
 
 def _row(step: LadderStep) -> RungRow:
     return RungRow(step.rung, step.stage.value, step.id, subject_text(step), step.since, step.why,
-                   step.settings, step.note)
+                   step.settings, _note(step))
+
+
+def _note(step: LadderStep) -> str:
+    needed = 'kept as long as the campaign also needs it' if step.needed_by_campaign else ''
+    return '; '.join(text for text in (step.note, needed) if text)
 
 
 def listing_json(shown: MitigationListing) -> Json:
@@ -117,7 +122,7 @@ def reasons(state: MitigationState) -> Tuple[Reason, ...]:
             lines.append('mitigation %d: %s (%s)' % (step.id, step_text(DONE_TEXT, step), step.why))
         elif step.stage is StepStage.UNDOING:
             lines.append('mitigation %d: %s is being undone%s' % (
-                step.id, step_name(step), ': ' + step.note if step.note else ''))
+                step.id, step_name(step), ': ' + _note(step) if _note(step) else ''))
         elif step.stage is StepStage.IN_VAIN:
             lines.append('mitigation %d: %s was in vain (%s)' % (
                 step.id, step_name(step), step.why))

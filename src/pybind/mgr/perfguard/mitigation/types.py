@@ -91,6 +91,8 @@ class LadderStep:
     note: str = ''
     #: Some OSDs have shown other values than those of `settings`; that is reported.
     differs: bool = False
+    #: It is undone once the campaign does not need its settings either.
+    needed_by_campaign: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError."""

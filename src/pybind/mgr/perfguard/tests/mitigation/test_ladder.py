@@ -640,6 +640,7 @@ def test_the_flag_stays_while_the_campaign_wants_it_also_in_vain() -> None:
     world.campaign_still = False
     world.run(3)
     assert world.stages()['norebalance'] == 'in vain' and not world.flags
+    assert [row['note'] for row in mitigation_rows(world.state) if row['state'] == 'in vain'] == ['']
 
 
 @pytest.mark.parametrize('mode', ['off', 'observe'])
@@ -1175,7 +1176,9 @@ def test_norebalance_is_kept_as_long_as_the_campaign_needs_it(
         step, evidence=replace(DEGRADED, blocked=blocked),
         view=replace(VIEW, flags=frozenset({'norebalance'}), campaign_still=campaign))
     note = 'kept as long as the campaign also needs it'
-    assert [step.note for step in decision.state.steps] == [note if kept else '']
+    assert [row['note'] for row in mitigation_rows(decision.state)] == ([note] if kept else [])
+    assert [note in reason.text for reason in reasons(decision.state)
+            if reason.code == Code.MITIGATION] == [True] * kept
     assert decision.actions == (() if kept else (Put(flag, None),))
 
 
