@@ -186,7 +186,8 @@ def batches(plan: HeldBack, maps: Maps, crush: CrushRules, caps: Caps) -> Iterat
     """The moves in the order of their release, each batch as large as the caps allow.
 
     The first one starts while other PGs are in flight, and may be empty; each of the others starts
-    when all earlier ones have arrived.
+    when all earlier ones have arrived. `caps`: each at least 1, so that any move fits when nothing
+    is in flight, and no further batch is empty.
     """
     load = _load(maps, crush)
     for move in plan.in_flight:

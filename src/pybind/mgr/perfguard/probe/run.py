@@ -339,7 +339,8 @@ class ProbeRun:
 
     def _request(self, mode: str, limit: float, naming: Optional[Naming]) -> WorkerRequest:
         """The request to the worker: to measure all steps (RUN), or to remove what an earlier
-        worker has left (SWEEP). `limit`: seconds."""
+        worker has left (SWEEP). `limit`: seconds; `naming`: of the objects; None: none is
+        journalled, and a sweep lists the pool."""
         conf, hosts = self._cluster.connection()
         resources = self.resources
         return WorkerRequest(

@@ -447,7 +447,9 @@ class CampaignOrders:
         return []
 
     def _check_new(self, request: Request, observation: Observation) -> None:
-        """Raise Refused if no campaign may begin, whatever the operator accepts."""
+        """Raise Refused if no campaign may begin, whatever the operator accepts: another one is
+        active or is still being removed from the store, perfguard shuts down, clients are too old,
+        or options are invalid."""
         self._campaigns.refuse_removing()
         self._context.refuse_closing()
         # The state of the cluster is examined apart: the operator may accept it.

@@ -174,7 +174,8 @@ class Campaigns:
                           % self.current.id)
 
     def refuse_removing(self) -> None:
-        """Raise Refused while no other campaign may begin yet."""
+        """Raise Refused while a campaign that has not begun is being removed from the store: no
+        other one may begin yet."""
         if self._abandoned is not None:
             raise Refused(errno.EAGAIN, 'campaign %d, which has not begun, is being removed from '
                           'the store: try again in a few seconds' % self._abandoned.id)

@@ -421,7 +421,7 @@ def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, optio
                          has_requests: bool) -> bool:
     """Whether the configuration database must be read in this turn, as settings are about to be
     borrowed or given back. `pinned`: pins of the campaign are left; `has_requests`: operators have
-    requests."""
+    requests, which do not matter in PREPARED."""
     if campaign.active and not campaign.holds.prepared:
         return True
     mon = wanted_mon_options(campaign, options, osdmap)
