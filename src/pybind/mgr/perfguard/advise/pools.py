@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Rules over pools, PGs, free space, and OSDs with their drives and hosts. Pure."""
+import math
 import re
 import shlex
 from collections import Counter
@@ -10,7 +11,7 @@ from ..cluster.inventory import OsdFacts, PoolFacts
 from ..cluster.types import MAX_SCRUBS, Question
 from ..text import bytes_text, listed, osds_text, plural
 from .report import Facts, Symptom
-from .settings import GIB, entry_of, number, removal, value_of
+from .settings import GIB, correction, entry_of, number, removal, value_of
 
 #: PGs of an OSD, counting each replica and shard: fewer or more cost latency or memory. 100 to 200
 #: are recommended; less than half or more than twice that is a finding.
@@ -201,7 +202,7 @@ def shared_osds(facts: Facts) -> Optional[Symptom]:
              if 'cephfs' in pool.applications and not pool.fs_metadata]
     for image_pool in images:
         for file_pool in files:
-            if image_pool.places & file_pool.places:
+            if image_pool.id != file_pool.id and image_pool.places & file_pool.places:
                 root, device_class = min(image_pool.places & file_pool.places)
                 return Symptom(
                     'pools %s (rbd) and %s (cephfs) share the OSDs of device class %s below %s' % (
@@ -380,8 +381,12 @@ def scrub_behind(facts: Facts) -> Optional[Symptom]:
     higher_limit = '<one more than now>'
     if scrub_limits and None not in scrub_limits:
         higher_limit = '%d' % (max(limit or 0 for limit in scrub_limits) + 1)
-    return Symptom('; '.join(summaries), 'ceph config set osd %s %s; '
-                   'ceph config set osd osd_scrub_load_threshold 10' % (MAX_SCRUBS, higher_limit))
+    lowest = min(zip(facts.inventory.osds, scrub_limits), key=lambda row: row[1] or math.inf,
+                 default=None)
+    more_scrubs = 'ceph config set osd %s %s' % (MAX_SCRUBS, higher_limit) if lowest is None \
+        else correction(facts, lowest[0], MAX_SCRUBS, higher_limit)
+    return Symptom('; '.join(summaries),
+                   more_scrubs + '; ceph config set osd osd_scrub_load_threshold 10')
 
 
 def elsewhere(facts_osds: Iterable[OsdFacts]) -> List[OsdFacts]:

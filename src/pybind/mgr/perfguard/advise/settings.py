@@ -66,7 +66,7 @@ def entry_of(facts: Facts, osd: OsdFacts, name: str) -> Optional[ConfigEntry]:
 
 def value_of(facts: Facts, osd: OsdFacts, name: str) -> Optional[str]:
     """The value of an option for an OSD in the configuration database, or else the release's
-    default."""
+    default. None: neither is known; defaults are only known of some options (DEFAULTS_READ)."""
     entry = entry_of(facts, osd, name)
     return facts.inventory.defaults.get(name) if entry is None else entry.value
 
@@ -207,11 +207,15 @@ def power_saving(facts: Facts) -> Optional[Symptom]:
 
 def mclock_capacity(facts: Facts) -> Optional[Symptom]:
     """An OSD whose capacity for mclock is implausible: outside the range of its kind of drive
-    (rotational or not), or far from the median of that kind."""
+    (rotational or not), or far from the median of that kind. OSDs without an entry in the
+    configuration database are left out."""
     for rotational, (lowest, highest) in CAPACITIES.items():
         option = 'osd_mclock_max_capacity_iops_' + ('hdd' if rotational else 'ssd')
-        capacities = {osd.osd: number(value_of(facts, osd, option))
-                      for osd in _mclock_osds(facts) if osd.rotational is rotational}
+        # Without an entry, an OSD has the default of the release.
+        entries = {osd.osd: entry_of(facts, osd, option)
+                   for osd in _mclock_osds(facts) if osd.rotational is rotational}
+        capacities = {osd: number(entry.value) for osd, entry in entries.items()
+                      if entry is not None}
         measured = {osd: iops for osd, iops in capacities.items() if iops is not None}
         sane = [iops for iops in measured.values() if lowest <= iops <= highest]
         middle = median(sane) if len(sane) >= LEAST_PEERS else None
@@ -219,17 +223,19 @@ def mclock_capacity(facts: Facts) -> Optional[Symptom]:
             if not lowest <= iops <= highest or middle is not None and not (
                     middle / CAPACITY_SPREAD <= iops <= middle * CAPACITY_SPREAD):
                 return _wrong_capacity(osd, option, iops, (lowest, highest), middle,
-                                       facts.measured.store_iops.get(osd))
+                                       facts.measured.store_iops.get(osd), entries[osd])
     return None
 
 
 def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, float],
-                    middle: Optional[float], probed: Optional[Tuple[int, float]]) -> Symptom:
+                    middle: Optional[float], probed: Optional[Tuple[int, float]],
+                    entry: Optional[ConfigEntry]) -> Symptom:
     """The finding that the capacity of an OSD for mclock is wrong. `limits`: of plausible ones;
-    `middle`: median of its peers; `probed`: the last probe of its store, which measures as OSDs do
-    when they start, and its result. The fix sets a plausible value. If none is known, it is a
-    probe; or the default, if the probe was implausible, as with a cache."""
-    notes = '' if middle is None else ', median of the other OSDs %d' % middle
+    `middle`: median of the plausible ones; `probed`: the last probe of its store, which measures as
+    OSDs do when they start, and its result; `entry`: sets the capacity. The fix sets a plausible
+    value. If none is known, it is a probe; or the default, if the probe was implausible, as with a
+    cache."""
+    notes = '' if middle is None else ', median of such OSDs %d' % middle
     plausible = middle
     if probed is not None:
         notes += ', probe %d measured %d' % probed
@@ -237,7 +243,7 @@ def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, flo
             plausible = probed[1]
     fix = 'ceph config set osd.%d %s %d' % (osd, option, plausible) if plausible is not None else \
         'ceph perfguard probe run --store --osd %d' % osd if probed is None else \
-        'ceph config rm osd.%d %s' % (osd, option)
+        removal([entry] if entry is not None else [])
     return Symptom('%s of osd.%d is %d (plausible: %d to %d%s)' % (
         option, osd, iops, *limits, notes), fix)
 

@@ -80,7 +80,7 @@ def capacities(*rows: float, rotational: Optional[bool] = False, **probed: Tuple
      HDD + ' of osd.0 is 30 (plausible: 50 to 500, probe 7 measured 321)',
      'ceph config set osd.0 %s 321' % HDD),
     (rules.mclock_capacity, capacities(*[20000.0] * 5, 999.0, osd5=(7, 300000.0)),
-     SSD + ' of osd.5 is 999 (plausible: 1000 to 80000, median of the other OSDs 20000, probe 7 '
+     SSD + ' of osd.5 is 999 (plausible: 1000 to 80000, median of such OSDs 20000, probe 7 '
      'measured 300000)', 'ceph config set osd.5 %s 20000' % SSD),
     (rules.mclock_ignores, facts(config('osd_max_backfills', '8'), config('osd_scrub_sleep', '0')),
      'osd_max_backfills is 8 for osd, osd_scrub_sleep is 0 for osd',
@@ -181,6 +181,13 @@ def test_the_limits_of_the_rules(look: Look, given: Facts, is_reported: bool) ->
 def test_a_plausible_probe_sets_the_capacity(measured: float, fix: str) -> None:
     found = rules.mclock_capacity(capacities(5.0, osd0=(7, measured)))
     assert found is not None and found.fix == fix
+
+
+def test_an_implausible_capacity_is_removed_where_it_is_set() -> None:
+    given = replace(facts(config(SSD, '250000'), **osds(*range(12), rotational=False)),
+                    measured=Measurements(store_iops={0: (7, 300000.0)}))
+    found = rules.mclock_capacity(given)
+    assert found is not None and found.fix == 'ceph config rm osd %s' % SSD
 
 
 @pytest.mark.parametrize('memory, has_room', [(10 * GIB, True), (8 * GIB, False)])
