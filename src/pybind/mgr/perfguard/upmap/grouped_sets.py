@@ -17,8 +17,9 @@ from ..cluster.types import Pool
 #: Weight of the emptiness of buckets against one shard that stays, for a whole PG. That of each
 #: further choice is half of it: together less than a shard.
 _EMPTINESS = 0.5
-#: Maximum number of failure domains that are tried for a set that two rules allow, for a PG and for
-#: all, which takes a few seconds. Only PGs for which there is hardly any such set need many.
+#: Maximum number of failure domains that are tried for a set, for a PG and for all, which takes a
+#: few seconds. Only PGs for which there is hardly any set that two rules allow need many. Each PG
+#: may try as many as it has shards in any case: most need no more.
 _TRIES, _ALL_TRIES = 1_000, 100_000
 
 _Positions = Sequence[int]
@@ -223,7 +224,7 @@ class GroupedSets:
         """The best set that the rules allow, `raw` if none is found: as many shards as possible
         stay; new ones are where CRUSH places them, else on the emptiest OSDs. Its shards are
         counted in place of those of `best`, the most that can stay."""
-        self._tries_left = min(_TRIES, self._all_tries_left)
+        self._tries_left = max(self._size, min(_TRIES, self._all_tries_left))
         self._all_tries_left -= self._tries_left
         sets = ((kept.osds, new) for kept in self._choices(members, best)
                 for new in self._fillings(depth=0, parent=0, positions=range(self._size), kept=kept,

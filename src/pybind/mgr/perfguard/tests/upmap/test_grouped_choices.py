@@ -211,7 +211,7 @@ def test_another_shard_leaves_if_the_earlier_rule_requires_it(
 
 
 @pytest.mark.parametrize('tries, all_tries, found', [
-    (1000, 1000, True), (0, 1000, False), (1000, 0, False)])
+    (1000, 1000, True), (4, 1000, True), (0, 1000, True), (1000, 0, True)])
 def test_few_sets_are_tried(tries: int, all_tries: int, found: bool,
                             monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouped_sets, '_TRIES', tries)
@@ -230,6 +230,14 @@ def test_all_pgs_share_a_number_of_tries(all_tries: int, both: bool,
     raw = (30, 31, 32, 33)
     found = sets(earlier=earlier).place([(10, 11, 12, 20)] * 2, [raw, raw], {0, 1})
     assert [tuple(row) == raw for row in found] == [False, not both]
+
+
+def test_pgs_that_need_no_search_are_placed_however_many_they_are(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouped_sets, '_ALL_TRIES', 1)
+    raw = (30, 31, 32, 33)
+    found = sets().place([(10, 11, 12, 20)] * 3, [raw] * 3, {0, 1, 2})
+    assert all(len({10, 11, 12, 20} & {*row}) == 3 for row in found)
 
 
 def test_new_shards_count_for_the_pgs_that_follow() -> None:
