@@ -510,14 +510,15 @@ class Awaiting:
             self._send(set_option(OPTION_KEY, borrowed.found if gives_back else EMPTY))
 
     def _send(self, action: SetOption) -> None:
-        """Send the command that sets the option; the wait ends if the mons refuse it."""
+        """Send the command that borrows the option or gives it back. The wait ends if the mons
+        refuse to set the borrowed value. A command that gives it back is sent again."""
         assert self._record is not None
         outcome = execute(self._context.cluster, [action])
         for failure in outcome.failures:
             if failure != self._failure:
                 self._note(Event('failed', failure))
             self._failure = failure
-        if outcome.refused:
+        if outcome.refused and not self._record.returns_option:
             self.end('the mons did not accept %s 0' % INITIAL_WEIGHT, self._record.osds)
 
     def _look_for_osds(self, observation: Observation) -> None:

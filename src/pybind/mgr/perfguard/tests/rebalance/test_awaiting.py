@@ -318,6 +318,20 @@ def test_a_campaign_that_delays_the_expansion_keeps_no_later_osd_empty(
     assert option(driver) == found and not driver.loop.rebalance.awaiting.unfinished
 
 
+def test_mons_that_refuse_to_restore_the_option_end_no_expansion() -> None:
+    driver = a_driver('osd', '1.5')
+    give(driver, within=240.0)
+    driver.to_releasing()
+    driver.ask('pause')
+    driver.cluster.add_waiting(1)
+    driver.cluster.refuse['config set osd_crush_initial_weight'] = 'read-only'
+    driver.run(250)
+    assert option(driver) == '0' and driver.loop.rebalance.awaiting.waits and not ends(driver)
+    driver.cluster.refuse.clear()
+    driver.run(80)
+    assert option(driver) == '1.5' and driver.loop.rebalance.awaiting.waits
+
+
 def test_a_wait_without_new_osds_expires_during_another_campaign() -> None:
     driver = a_driver()
     give(driver, within=200.0)
