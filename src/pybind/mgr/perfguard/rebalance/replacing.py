@@ -443,12 +443,13 @@ class Replacing:
             self._phases.pop(osd, None)
             self._in_use_since.pop(osd, None)
             self._note(Event(REPLACE_KIND, 'the replacement of osd.%d has ended' % osd, why))
+        if not self._records:
+            self.remarks = ()  # no turn follows that would make others
 
     def cancel_all(self, why: str) -> None:
         """End all replacements: no more devices are filled."""
         if self._records:
             self._end(self._records, why)
-            self.remarks = ()
 
     def _facts(self, observation: Observation, order_facts: OrderFacts,
                campaign: Campaign) -> ReplaceFacts:

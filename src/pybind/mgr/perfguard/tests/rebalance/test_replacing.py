@@ -528,6 +528,8 @@ def test_an_abort_keeps_the_data_and_undrain_ends_the_replacement() -> None:
 @pytest.mark.parametrize('how', ['cancel', 'undrain', 'purge', 'shutdown'])
 def test_a_replacement_ends_early(how: str) -> None:
     driver = emptied()
+    settle(driver)
+    assert 'replacement of osd.8' in str(driver.loop.status()['reasons'])
     if how == 'cancel':
         assert 'osd.8' in driver.order(CANCEL, 'osd.8')['message']
         assert rows(driver)[8]['replace'] is False
@@ -541,6 +543,7 @@ def test_a_replacement_ends_early(how: str) -> None:
     settle(driver)
     assert not driver.loop.rebalance.replacing
     assert Store(driver.kv).get('replacements') is None
+    assert 'replacement of osd.8' not in str(driver.loop.status()['reasons'])
     campaigns = driver.status.get('id')
     if how in ('cancel', 'shutdown'):
         driver.cluster.destroy(8)
