@@ -307,7 +307,7 @@ class Code:
     PROBE = 'PROBE'
     #: objects are misplaced; names the campaign that moves them
     MISPLACED = 'MISPLACED'
-    #: the readings of the OSDs could not be processed
+    #: the watch could not process readings, or judge OSDs
     WATCH_FAILED = 'WATCH_FAILED'
     #: the loop has completed no iteration for a while: the data is out of date
     STALE = 'STALE'

@@ -139,8 +139,8 @@ def cluster_reasons(misplaced_ratio: float, campaign: CampaignStatus, checks: He
     reasons = [Reason(code, '%s (%s)' % (check['summary'], code))
                for code, check in sorted(checks.items())]
     if failure:
-        reasons.append(Reason(Code.WATCH_FAILED, 'the readings of the OSDs could not be processed '
-                              '(see the mgr log): ' + failure))
+        reasons.append(Reason(Code.WATCH_FAILED, 'the watch could not process readings, or judge '
+                              'OSDs (see the mgr log): ' + failure))
     if misplaced_ratio > 0.0:
         reasons.append(Reason(Code.MISPLACED, '%.2f %% of the objects are misplaced%s' % (
             100 * misplaced_ratio, _mover(campaign))))

@@ -43,8 +43,8 @@ def test_who_moves_misplaced_objects(campaign: CampaignStatus, text: str) -> Non
 def test_the_findings_of_the_watch() -> None:
     assert cluster_reasons(0.0, CampaignStatus(), {'B': SUMMARY, 'A': SUMMARY}, 'odd') == [
         Reason('A', '2 PGs are laggy (A)'), Reason('B', '2 PGs are laggy (B)'),
-        Reason(Code.WATCH_FAILED, 'the readings of the OSDs could not be processed (see the mgr '
-               'log): odd')]
+        Reason(Code.WATCH_FAILED, 'the watch could not process readings, or judge OSDs (see the '
+               'mgr log): odd')]
 
 
 def test_the_active_probe_is_a_reason() -> None:
