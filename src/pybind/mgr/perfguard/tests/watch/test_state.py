@@ -304,6 +304,8 @@ def test_whose_history_is_known(subject: str, is_known: bool) -> None:
             1: OsdCounters(turns.now, Ops(number, number), Ops(), Ops(), Ops())})
     points = turns.watch.history_of(subject, {'rbd': 1, 'ec': 7}, False)
     assert (points is not None) is is_known
+    if subject == 'osd.1':
+        assert turns.watch.history_of(subject, {'osd.1': 7}, False) == points, 'a pool is osd.1'
 
 
 def test_what_charts_draw() -> None:
