@@ -35,7 +35,7 @@ _IN_ORDER = ('weight', 'prior_version', 'by', 'deviation', 'max_movement', 'upma
 
 
 def order_of(change: str, arguments: Mapping[str, Any]) -> Order:
-    """The order for a change by its name. Raises Refused.
+    """The order for a change by its name. Raises Refused, and InvalidValue for an invalid duration.
 
     `arguments`: those of the command by name; None, False and an empty inbuf: not given.
     """

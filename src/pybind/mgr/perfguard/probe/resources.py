@@ -219,10 +219,12 @@ class ResourceManager:
     def __init__(self, cluster: Cluster, keep: Callable[[RunResources], bool],
                  resources: RunResources, orphan: bool = False) -> None:
         """`keep`: stores the resources in the journal, and returns whether the mons have stored
-        that; `orphan`: another mgr began the run."""
+        that; `orphan`: another mgr began the run, and may have sent commands that the mons have not
+        executed yet, so removals are repeated for ORPHAN_SECONDS."""
         self._cluster = cluster
         self._orphan = orphan
-        #: Seconds since the run began; set by the owner. And when the mons answered first.
+        #: Seconds since this mgr began or took over the run; set by the owner. And when the mons
+        #: first answered a removal; None: they have not.
         self.now = 0.0
         self._answered: Optional[float] = None
         self._keep = keep

@@ -67,7 +67,7 @@ class CampaignStore:
 
     @property
     def has_campaign(self) -> bool:
-        """Whether the store contains a campaign."""
+        """Whether the store contains a campaign that `write_again` has not marked."""
         return bool(self._saved.id)
 
     def load(self) -> Tuple[Campaign, List[str]]:

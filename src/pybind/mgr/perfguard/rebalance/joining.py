@@ -540,7 +540,8 @@ def _send_pins(draft: Draft, planned: Planned, future: Future) -> Draft:
 
 def _send_bridging_entry(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> Draft:
     """For a pin that the change makes unnecessary: send the entry that keeps the PG in place in the
-    epoch of the change, unless the present one does. `entry`: suffices afterwards.
+    epoch of the change, unless the present one does. `entry`: suffices afterwards. An entry that
+    keeps the PG in place under both CRUSH maps is preferred; if there is none, `entry` is sent.
 
     The mons may refuse the change of CRUSH and carry out all the rest. So the record of the pin
     stays until the change is read back, when `_unpin` removes both.
@@ -549,7 +550,8 @@ def _send_bridging_entry(draft: Draft, pgid: str, entry: UpmapEntry, future: Fut
     sent = bridging_entry(draft, pgid, entry, future)
     # None: forgotten since the plan.
     if pin is not None and hides_raw(draft, pgid, sent, future):
-        # `_unpin` cannot see then where CRUSH places the PG, and takes the goal.
+        # The entry is a vector, or has pairs that more than one raw set explains. `_unpin` cannot
+        # see then where CRUSH places the PG, and takes the goal.
         draft = draft.note_pins({pgid: replace(pin, goal=entry)})
     return draft if sent == present else draft.send(SetEntry(pgid, sent, present))
 

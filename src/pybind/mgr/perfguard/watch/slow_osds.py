@@ -121,12 +121,13 @@ class SlowOsds:
         #: Devices, hosts and racks that are slow as a whole, and slow parts of classes.
         self._shared: Tuple[SlowShared, ...] = ()
         self._parts = SlowParts()
-        #: When the last interval ended, and when the first one of this mgr did.
+        #: When the last interval ended, and when the first one of this mgr did; infinite: none has.
+        #: Times are seconds since the epoch.
         self._now = -math.inf
         self._started = math.inf
         #: When the work of the OSDs besides client operations was last read.
         self._busy_read = -math.inf
-        #: Since when all PGs have been active and clean; infinite: they are not.
+        #: Since when no PG has peered, moved or recovered; infinite: some do.
         self._settled_since = math.inf
         self.chronic = ChronicOsds()
         #: OSDs whose commits or replicated writes are slow.
