@@ -378,11 +378,11 @@ def scrub_behind(facts: Facts) -> Optional[Symptom]:
         return Symptom('%s; %s is 0 for %s' % ('; '.join(summaries), MAX_SCRUBS, stopped[0].who),
                        'ceph perfguard held, which shows whether a campaign holds scrubs '
                        '(hold_scrubs); otherwise ' + removal(stopped[:1]))
-    higher_limit = '<one more than now>'
-    if scrub_limits and None not in scrub_limits:
-        higher_limit = '%d' % (max(limit or 0 for limit in scrub_limits) + 1)
+    # Of the OSDs with the lowest limit: their entry may not apply to others.
     lowest = min(zip(facts.inventory.osds, scrub_limits), key=lambda row: row[1] or math.inf,
                  default=None)
+    higher_limit = '<one more than now>' if lowest is None or None in scrub_limits \
+        else '%d' % ((lowest[1] or 0) + 1)
     more_scrubs = 'ceph config set osd %s %s' % (MAX_SCRUBS, higher_limit) if lowest is None \
         else correction(facts, lowest[0], MAX_SCRUBS, higher_limit)
     return Symptom('; '.join(summaries),

@@ -212,10 +212,9 @@ def mclock_capacity(facts: Facts) -> Optional[Symptom]:
     for rotational, (lowest, highest) in CAPACITIES.items():
         option = 'osd_mclock_max_capacity_iops_' + ('hdd' if rotational else 'ssd')
         # Without an entry, an OSD has the default of the release.
-        entries = {osd.osd: entry_of(facts, osd, option)
-                   for osd in _mclock_osds(facts) if osd.rotational is rotational}
-        capacities = {osd: number(entry.value) for osd, entry in entries.items()
-                      if entry is not None}
+        entries = {osd.osd: entry for osd in _mclock_osds(facts) if osd.rotational is rotational
+                   for entry in [entry_of(facts, osd, option)] if entry is not None}
+        capacities = {osd: number(entry.value) for osd, entry in entries.items()}
         measured = {osd: iops for osd, iops in capacities.items() if iops is not None}
         sane = [iops for iops in measured.values() if lowest <= iops <= highest]
         middle = median(sane) if len(sane) >= LEAST_PEERS else None
@@ -229,7 +228,7 @@ def mclock_capacity(facts: Facts) -> Optional[Symptom]:
 
 def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, float],
                     middle: Optional[float], probed: Optional[Tuple[int, float]],
-                    entry: Optional[ConfigEntry]) -> Symptom:
+                    entry: ConfigEntry) -> Symptom:
     """The finding that the capacity of an OSD for mclock is wrong. `limits`: of plausible ones;
     `middle`: median of the plausible ones; `probed`: the last probe of its store, which measures as
     OSDs do when they start, and its result; `entry`: sets the capacity. The fix sets a plausible
@@ -243,7 +242,7 @@ def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, flo
             plausible = probed[1]
     fix = 'ceph config set osd.%d %s %d' % (osd, option, plausible) if plausible is not None else \
         'ceph perfguard probe run --store --osd %d' % osd if probed is None else \
-        removal([entry] if entry is not None else [])
+        removal([entry])
     return Symptom('%s of osd.%d is %d (plausible: %d to %d%s)' % (
         option, osd, iops, *limits, notes), fix)
 

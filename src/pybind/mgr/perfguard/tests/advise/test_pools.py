@@ -118,10 +118,10 @@ DF = 'add OSDs (ceph perfguard expand) or delete data; ceph osd df tree'
         'PG_NOT_SCRUBBED': 'late', 'PG_NOT_DEEP_SCRUBBED': 'deep late'}), 'deep late; late',
      'ceph config set osd osd_max_scrubs 2; ceph config set osd osd_scrub_load_threshold 10'),
     (rules.scrub_behind, replace(facts(
-        config('osd_max_scrubs', '1', 'osd', 'class:hdd'), defaults={'osd_max_scrubs': '3'},
-        **osds(*range(12), device_class='hdd')), health={'PG_NOT_SCRUBBED': 'late'}), 'late',
-     'ceph config set osd/class:hdd osd_max_scrubs 2; ceph config set osd osd_scrub_load_threshold '
-     '10'),
+        config('osd_max_scrubs', '1', 'osd', 'class:disk'), defaults={'osd_max_scrubs': '3'},
+        **osds(4, 5, device_class='disk')), health={'PG_NOT_SCRUBBED': 'late'}), 'late',
+     'ceph config set osd/class:disk osd_max_scrubs 2; ceph config set osd '
+     'osd_scrub_load_threshold 10'),
     (rules.scrub_behind, replace(facts(
         config('osd_max_scrubs', '0', 'osd.3'), config('osd_max_scrubs', '0', 'osd.5')),
         health={'PG_NOT_SCRUBBED': 'late'}), 'late; osd_max_scrubs is 0 for osd.3',

@@ -395,8 +395,9 @@ def test_scrubs_that_are_held_are_not_limited_to_one() -> None:
 
 @pytest.mark.parametrize('given, fix', [
     (facts(defaults={'osd_max_scrubs': '3'}), 'osd_max_scrubs 4;'),
+    # The entry of osd.3 precedes that of all OSDs.
     (facts(config('osd_max_scrubs', '5', 'osd.3'), defaults={'osd_max_scrubs': '1'}),
-     'osd_max_scrubs 6;'),
+     'config set osd osd_max_scrubs 2;'),
     (facts(defaults={}), 'osd_max_scrubs <one more than now>;')])
 def test_the_advice_never_lowers_the_number_of_scrubs(given: Facts, fix: str) -> None:
     late = replace(given, health={'PG_NOT_SCRUBBED': '9 pgs not scrubbed in time'})
