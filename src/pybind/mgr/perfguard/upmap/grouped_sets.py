@@ -18,8 +18,8 @@ from ..cluster.types import Pool
 #: further choice is half of it: together less than a shard.
 _EMPTINESS = 0.5
 #: Maximum number of failure domains that are tried for a set, for a PG and for all, which takes a
-#: few seconds. Only PGs for which there is hardly any set that two rules allow need many. Each PG
-#: may try as many as it has shards in any case: most need no more.
+#: few seconds. Those of a PG do not count up to the number of its shards, since most need no more.
+#: Only PGs for which there is hardly any set that two rules allow need many.
 _TRIES, _ALL_TRIES = 1_000, 100_000
 
 _Positions = Sequence[int]
@@ -224,13 +224,12 @@ class GroupedSets:
         """The best set that the rules allow, `raw` if none is found: as many shards as possible
         stay; new ones are where CRUSH places them, else on the emptiest OSDs. Its shards are
         counted in place of those of `best`, the most that can stay."""
-        self._tries_left = max(self._size, min(_TRIES, self._all_tries_left))
-        self._all_tries_left -= self._tries_left
+        tries = self._tries_left = self._size + min(_TRIES, self._all_tries_left)
         sets = ((kept.osds, new) for kept in self._choices(members, best)
                 for new in self._fillings(depth=0, parent=0, positions=range(self._size), kept=kept,
                                           pg=_Placing(raw, list(kept.osds.values())), new={}))
         chosen = next(sets, None)
-        self._all_tries_left += self._tries_left
+        self._all_tries_left -= max(0, tries - self._tries_left - self._size)
         self._add(list(best.osds.values()), -1)
         completed = raw if chosen is None else self._in_order(*chosen, raw)
         self._add(completed, 1)
