@@ -556,8 +556,10 @@ class Awaiting:
                                    len(record.osds) or 'none',
                                    ' (%s)' % osds_text(record.osds) if record.osds else '',
                                    waits_for, after, time_left,
-                                   '; OSDs that boot now are not awaited'
-                                   if record.returns_option else '')),)
+                                   '' if not record.returns_option else
+                                   '; OSDs that boot now are not awaited' if record.option is None
+                                   else '; OSDs that boot now start empty until %s is given back '
+                                   '("held" has the command)' % INITIAL_WEIGHT)),)
 
     def _waits_for(self, record: Await, now: float, active_id: int, settle: float) -> str:
         """Text on what the expansion waits for; '': it can begin. `active_id`: the id of the active
