@@ -262,7 +262,8 @@ def _unread(case: OsdCase) -> List[Cause]:
         return [Cause(Code.OSD_DOWN, 'osd.%d is %s' % (
             osd.id, 'destroyed' if osd.destroyed else 'down'), {'in': osd.reweight > 0})]
     if case.row is None:
-        return [Cause(Code.NO_READINGS, 'osd.%d has not reported yet' % osd.id)]
+        return [Cause(Code.NO_READINGS, 'osd.%d has not reported yet, or OSDs are not judged (see '
+                      '"ceph perfguard status")' % osd.id)]
     silent = case.row.silent_seconds
     if silent:
         return [Cause(Code.NO_ANSWER, 'osd.%d has not reported for %d s' % (osd.id, silent),

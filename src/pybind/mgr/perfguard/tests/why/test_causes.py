@@ -89,7 +89,9 @@ def flights(*osds: Tuple[str, Tuple[int, ...], Tuple[int, ...], int, Tuple[int, 
     (replace(CALM, osd=Osd(3, False, 0.0)), Cause(Code.OSD_DOWN, 'osd.3 is down', {'in': False})),
     (replace(CALM, osd=Osd(3, False, 0.0, destroyed=True)),
      Cause(Code.OSD_DOWN, 'osd.3 is destroyed', {'in': False})),
-    (replace(CALM, row=None), Cause(Code.NO_READINGS, 'osd.3 has not reported yet')),
+    (replace(CALM, row=None), Cause(
+        Code.NO_READINGS, 'osd.3 has not reported yet, or OSDs are not judged (see "ceph perfguard '
+        'status")')),
     (row(silent_seconds=40.0),
      Cause(Code.NO_ANSWER, 'osd.3 has not reported for 40 s', {'silent_seconds': 40.0})),
     (row(slow=True, why='commits take 9 ms'),
