@@ -63,7 +63,7 @@ class Watched:
     uses: Tuple[PoolUse, ...] = ()
     laggy: LaggyStatus = LaggyStatus()
     checks: HealthChecks = field(default_factory=dict)
-    #: Why the last reading, or the last round that judged the OSDs, failed; '': none has.
+    #: Why the last reading, or the last round that judged the OSDs, failed; '': neither has.
     failure: str = ''
     #: Why it is not known which OSDs hang; '': it is known.
     unreported: str = ''
@@ -171,7 +171,7 @@ class Watching:
         self._known_steps = KnownSteps()
         #: Pools with a baseline in the store.
         self._stored: Set[int] = set()
-        #: As Watched.failure.
+        #: Why the last reading failed; '': it did not.
         self._failure = ''
         self._failed_turns = FailedTurns('watch', WATCH_STOPS)
         #: Rounds that failed one after the other, and the last failure that was counted.
@@ -264,8 +264,8 @@ class Watching:
                 self._failure = repr(error)
                 log.exception('the watch failed to process the readings')
             self._failed_turns.note(error)
-            self.watched = Watched(checks={**self._checks, **self._failed_turns.check()},
-                                   failure=self._failure)
+            self.watched = Watched(failure=self._failure, checks={
+                **self._checks, **self._failed_rounds.check(), **self._failed_turns.check()})
         if has_news:
             self._save(now)
         if is_due:
@@ -280,7 +280,7 @@ class Watching:
         self._report(context, view, readings, options)
         self._failure = ''
         self._failed_turns.clear()
-        self._note_round(self._watch.rounds.failure)
+        self._note_round()
 
     def _continue_round(self, context: WatchContext, options: Options) -> bool:
         """Judge further OSDs of the round. Once it has ended, note events, publish what is known of
@@ -292,10 +292,10 @@ class Watching:
         self._publish(context, options, self.watched.osd_versions)
         return True
 
-    def _note_round(self, failure: Optional[Exception]) -> None:
+    def _note_round(self) -> None:
         """Count the last round if it failed, and publish that, with what is known without it: an
-        earlier verdict on an OSD may be wrong by now. `failure`: of the last round; None: it has
-        not failed."""
+        earlier verdict on an OSD may be wrong by now."""
+        failure = self._watch.rounds.failure
         if failure is None:
             self._failed_rounds.clear()
         else:
