@@ -216,7 +216,7 @@ class PinStore(PinIndex):
 
     def load(self) -> List[str]:
         """Read the stored pins. Returns the names of documents with invalid contents, which stay in
-        the store until `clear`. The store itself sets other documents aside that it cannot read,
+        the store until `clear`. The store itself sets aside other documents that it cannot read,
         and reports them."""
         lost: List[str] = []
         for name in self._store.names(PINS_PREFIX):
