@@ -75,6 +75,7 @@ def osdmap_from_dump(dump: Mapping[str, Any], known_items: Optional[KnownItems] 
             pg_temp={e['pgid']: tuple(e['osds']) for e in dump['pg_temp']},
             fsid=dump.get('fsid', ''),
             min_compat_client=dump.get('require_min_compat_client', ''),
+            require_osd_release=dump.get('require_osd_release', ''),
             nearfull_ratio=float(dump.get('nearfull_ratio', 0.85)),
             full_ratio=float(dump.get('full_ratio', 0.95)),
             crush_version=dump.get('crush_version', 0),

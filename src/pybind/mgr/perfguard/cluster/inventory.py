@@ -175,13 +175,13 @@ _POOL_KEYS = ('pool', 'pool_name', 'crush_rule', 'size', 'pg_num', 'flags_names'
               'application_metadata', 'erasure_code_profile')
 
 
-def read(mgr: Any, osdmap: OsdMap, pool_rows: Sequence[Json], require_osd_release: str,
-         crush: CrushRules, config: Optional[Tuple[ConfigEntry, ...]],
-         defaults: Mapping[str, str], ask: Callable[[Mapping[str, str]], str]) -> Inventory:
-    """Read the inventory. `pool_rows` (see `pool_row`), `require_osd_release`: of the dump of
-    `osdmap`; `config`: the configuration database, None: the mons did not answer; `ask`: sends a
-    mon command and returns its output, '' without an answer; `defaults`: those of the mgr, whose
-    options are those of the OSDs' release."""
+def read(mgr: Any, osdmap: OsdMap, pool_rows: Sequence[Json], crush: CrushRules,
+         config: Optional[Tuple[ConfigEntry, ...]], defaults: Mapping[str, str],
+         ask: Callable[[Mapping[str, str]], str]) -> Inventory:
+    """Read the inventory. `pool_rows` (see `pool_row`): of the dump of `osdmap`; `config`: the
+    configuration database, None: the mons did not answer; `ask`: sends a mon command and returns
+    its output, '' without an answer; `defaults`: those of the mgr, whose options are those of the
+    OSDs' release."""
     mgr_map = mgr.get('mgr_map')
     primaries = tuple(osdmap.upmap_primaries)
     osds = tuple(_osds(osdmap, crush, mgr.get('osd_metadata'), mgr.get('osd_stats')))
@@ -198,7 +198,8 @@ def read(mgr: Any, osdmap: OsdMap, pool_rows: Sequence[Json], require_osd_releas
                           places[dumped['crush_rule']], spaces.get(dumped['pool'], {}),
                           shared.get(dumped['pool'], 0)) for dumped in pool_rows),
         config=config, defaults=defaults, balancer=balancer_options(mgr),
-        min_compat_client=osdmap.min_compat_client, require_osd_release=require_osd_release,
+        min_compat_client=osdmap.min_compat_client,
+        require_osd_release=osdmap.require_osd_release,
         nearfull_ratio=osdmap.nearfull_ratio, upmap_primaries=primaries,
         clients=client_releases(ask({'prefix': 'features', 'format': 'json'}))
         if primaries else {},

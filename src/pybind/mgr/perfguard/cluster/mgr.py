@@ -78,7 +78,6 @@ class MapView:
         #: has the read balance of each pool, for which CRUSH places all PGs.
         self.pool_rows: Sequence[Json] = [
             inventory.pool_row(row) for row in dump.get('pools', [])]
-        self.require_osd_release = str(dump.get('require_osd_release', ''))
         self.crush_version: int = handle.get_crush_version()
 
     def crush(self) -> CrushRules:
@@ -332,7 +331,7 @@ class MgrCluster:
     def inventory(self, view: View) -> inventory.Inventory:
         """Devices, pools and options; takes 0.1 s on a large cluster."""
         assert isinstance(view, MapView)
-        return inventory.read(self._mgr, view.osdmap, view.pool_rows, view.require_osd_release,
+        return inventory.read(self._mgr, view.osdmap, view.pool_rows,
                               self.crush(view.crush_version), self.config_entries(),
                               ceph_options(self._mgr, inventory.DEFAULTS_READ), self._output)
 

@@ -180,6 +180,8 @@ class OsdMap:
     fsid: str = ''
     #: Oldest client release that may connect; upmaps need luminous.
     min_compat_client: str = ''
+    #: Oldest release that OSDs may run; no mon is older.
+    require_osd_release: str = ''
     #: Used share from which an OSD is nearfull.
     nearfull_ratio: float = 0.85
     #: Used share from which it takes no more writes.

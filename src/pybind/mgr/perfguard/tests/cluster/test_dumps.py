@@ -154,7 +154,8 @@ def test_the_conditions_of_a_state(state: str, counts: PgCounts) -> None:
 def test_an_osdmap() -> None:
     dump: Dict[str, Any] = {
         'epoch': 7, 'flags': 'noout,,sortbitwise', 'fsid': 'f', 'crush_version': 9,
-        'require_min_compat_client': 'luminous', 'nearfull_ratio': 0.8, 'full_ratio': 0.9,
+        'require_min_compat_client': 'luminous', 'require_osd_release': 'squid',
+        'nearfull_ratio': 0.8, 'full_ratio': 0.9,
         'osds': [{'osd': 0, 'up': 1, 'weight': 0.5, 'state': ['exists', 'full', 'nearfull'],
                   'primary_affinity': 0.25, 'up_thru': 5, 'uuid': 'u'},
                  {'osd': 1, 'up': 0, 'weight': 0, 'state': ['destroyed', 'backfillfull']}],
@@ -177,7 +178,8 @@ def test_an_osdmap() -> None:
          2: Pool(2, 'ec', True, 6, 5, 5, 8, 8, 8, caches=True, local_groups=True)},
         {0: Osd(0, True, 0.5, fullness='full', primary_affinity=0.25),
          1: Osd(1, False, 0.0, destroyed=True, fullness='backfillfull')},
-        {'1.a': ((0, 1),)}, {'1.b': (1, 0)}, {'2.0': (0, NO_OSD)}, 'f', 'luminous', 0.8, 0.9, 9,
+        {'1.a': ((0, 1),)}, {'1.b': (1, 0)}, {'2.0': (0, NO_OSD)}, 'f', 'luminous', 'squid', 0.8,
+        0.9, 9,
         {'1.c': 1})
     osds = osdmap_from_dump(dump).osds
     assert [(osd.up_thru, osd.uuid) for osd in osds.values()] == [(5, 'u'), (0, '')]

@@ -560,12 +560,12 @@ def test_the_inventory_asks_the_mons(api: Api, monkeypatch: pytest.MonkeyPatch) 
     api.replies = {'config dump': (0, '[]', ''), 'a': (0, 'out', ''), 'b': (-1, 'out', 'x')}
     # Of a dump, only what is needed is kept.
     dump = {'pools': [{'pool': 1, 'read_balance': {'score_acting': 1.5, 'score_stable': 2.0},
-                       'snap_seq': 7}], 'require_osd_release': 'reef'}
+                       'snap_seq': 7}]}
     monkeypatch.setattr('perfguard.cluster.mgr.osdmap_from_dump', lambda *_: 'osdmap')
     view = MapView(SimpleNamespace(dump=lambda: dump, get_crush_version=lambda: 4))
-    mgr, osdmap, pools, release, crush, entries, options, output = cluster.inventory(view)
-    assert (mgr, osdmap, pools, release, crush, entries, options) == (
-        api, 'osdmap', [{'pool': 1, 'read_balance': {'score_acting': 1.5}}], 'reef', 'crush 4', (),
+    mgr, osdmap, pools, crush, entries, options, output = cluster.inventory(view)
+    assert (mgr, osdmap, pools, crush, entries, options) == (
+        api, 'osdmap', [{'pool': 1, 'read_balance': {'score_acting': 1.5}}], 'crush 4', (),
         {'osd_memory_target': '4'})
     assert (output({'prefix': 'a'}), output({'prefix': 'b'})) == ('out', '')
 
