@@ -10,7 +10,8 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.lib.clients import check_p99
-from qa.lib.guard import Guard
+from qa.lib.clusters import ClusterFactory
+from qa.lib.guard import CALM, FAST_CONF, Guard
 from qa.lib.joins import order, refused, refused_after_a_change_of_crush, wait_reported
 
 pytestmark = [pytest.mark.shares('campaign'),
@@ -159,6 +160,37 @@ def test_the_number_that_the_autoscaler_recommends(guard: Guard) -> None:
     finally:
         for pool in 'few', 'rep':
             cluster.mon('osd pool set', pool=pool, var='target_size_ratio', val='0')
+    assert not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
+def test_the_mons_have_the_same_limit_of_pgs_per_osd(make_cluster: ClusterFactory,
+                                                     release: str) -> None:
+    """Of all OSDs before Reef, since then of those of the device class of the CRUSH rule, one of
+    which is out."""
+    cluster = make_cluster(release, osds=7, hosts=3, conf={
+        **FAST_CONF, 'global': CALM, 'mon_max_pg_per_osd': '40'})
+    cluster.mon('osd crush rm-device-class', ids=['all'])
+    cluster.mon('osd crush set-device-class', ids=['0', '1', '2', '3'], **{'class': 'few'})
+    cluster.mon('osd crush rule create-replicated', name='few', root='default', type='osd',
+                **{'class': 'few'})
+    cluster.pool_create('many', 32)
+    cluster.pool_create('few', 8)
+    for name, value in ('pg_autoscale_mode', 'off'), ('crush_rule', 'few'), ('size', '2'):
+        cluster.mon('osd pool set', pool='few', var=name, val=value)
+    cluster.mon('osd out', ids=['0'])
+    cluster.wait_clean(60)
+    guard = Guard(cluster)
+    lowest, refused_at = 8, 1024
+    while refused_at - lowest > 1:
+        middle = (lowest + refused_at) // 2
+        retval, _, error = guard.ask('preview', change='pg_num', what=['few', str(middle)])
+        assert retval == 0 or 'limit 40, mon_max_pg_per_osd' in error, error
+        lowest, refused_at = (middle, refused_at) if retval == 0 else (lowest, middle)
+    answers = [cluster.command('mon', {'prefix': 'osd pool set', 'pool': 'few', 'var': 'pg_num',
+                                       'val': str(pg_num)}) for pg_num in (refused_at, lowest)]
+    print('%s: at most %d PGs' % (release, lowest))
+    assert [answer[0] for answer in answers] == [-errno.ERANGE, 0], answers
     assert not guard.tracebacks()
 
 

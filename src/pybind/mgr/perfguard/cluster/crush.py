@@ -254,6 +254,11 @@ class CrushRules:
         rule = self._rule(rule_id)
         return 0.0 if rule is None else rule.weights.get(osd, 0) / 0x10000
 
+    def osds_of_rule(self, rule_id: int) -> int:
+        """Number of OSDs in the trees of a rule, including those of weight 0."""
+        rule = self._rule(rule_id)
+        return 0 if rule is None else len(rule.weights)
+
     def osds_below(self, name: str) -> Optional[FrozenSet[int]]:
         """The OSDs below a bucket; None: no such bucket."""
         bucket = self._bucket_named(name)

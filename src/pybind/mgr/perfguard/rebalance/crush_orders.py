@@ -264,7 +264,7 @@ class CrushOrders:
         together. Raises Refused."""
         osdmap = observation.osdmap
         pool, pg_num = pg_num_ordered(self._pool_and_number(order), osdmap,
-                                      self._cluster.pgs_per_osd_limit(),
+                                      observation.crush, self._cluster.pgs_per_osd_limit(),
                                       self._cluster.pool_pgs_limit())
         if not order.dry_run and len(order.names) == 1:
             raise Refused(errno.EINVAL, 'pg_num is missing: the pg_autoscaler recommends %d for '

@@ -15,8 +15,9 @@ import errno
 import re
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import ClassVar, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import ClassVar, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from ..cluster.crush import CrushRules
 from ..cluster.ports import Future
 from ..cluster.types import NO_OSD, OsdMap, Pool, PoolPgs, merging_seeds, pool_of, seed_of
 from ..errors import Code, Refused
@@ -33,6 +34,9 @@ MOST_AHEAD = 128
 #: PGs that are merged in one step: both of each pair may have an upmap until pgp_num is set, and
 #: many thousand upmaps slow every OSDMap down.
 MOST_MERGED = 2048
+#: Number of OSDs on which the mons count at least, and the release since which they count those of
+#: the CRUSH rule (OSDMonitor::check_pg_num).
+LEAST_OSDS, BY_RULE_SINCE = 3, 'reef'
 NOPGCHANGE = 'nopgchange'
 _NUMBER = re.compile('0{0,9}[1-9][0-9]{0,9}')
 
@@ -275,7 +279,7 @@ def _text(numbers: PoolPgs) -> str:
 
 # ---- The preview of an order
 
-def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, limit: int,
+def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, crush: CrushRules, limit: int,
                    pool_limit: int) -> Tuple[Pool, int]:
     """The pool and the pg_num that an order names. Raises Refused.
 
@@ -290,7 +294,7 @@ def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, limit: int,
     if pg_num > max(pool.pg_num, pool_limit or pg_num):
         raise Refused(errno.ERANGE, 'pg_num %d is beyond mon_max_pool_pg_num (%d)'
                       % (pg_num, pool_limit))
-    _refuse_too_many(pool, pg_num, osdmap, limit)
+    _refuse_too_many(pool, pg_num, osdmap, crush, limit)
     return pool, pg_num
 
 
@@ -338,16 +342,38 @@ def _refuse_outside(pool: Pool, pg_num: int) -> None:
                           '"ceph osd pool set" first' % (pg_num, name, pool.name, limit))
 
 
-def _refuse_too_many(pool: Pool, pg_num: int, osdmap: OsdMap, limit: int) -> None:
+def _refuse_too_many(pool: Pool, pg_num: int, osdmap: OsdMap, crush: CrushRules,
+                     limit: int) -> None:
     """Raise Refused for a pg_num that OSDMonitor::check_pg_num would refuse in the middle of the
-    campaign. `limit`: mon_max_pg_per_osd; 0: none."""
-    osds = sum(1 for osd in osdmap.osds.values() if osd.is_up_and_in)
-    shards = sum(any_pool.size * (pg_num if any_pool.id == pool.id else any_pool.pg_num)
-                 for any_pool in osdmap.pools.values())
-    if limit and pg_num > pool.pg_num and shards > limit * osds:
-        raise Refused(errno.ERANGE, 'with %s in pool %s, an OSD would have %s on average '
+    campaign. `limit`: mon_max_pg_per_osd; 0: none.
+
+    Since Reef, it counts the pools of the CRUSH rule, and all OSDs below the buckets that the rule
+    takes, whatever their state. Before, it counts all pools, and the OSDs that are in; the last
+    versions of Quincy may have either. Both take a cluster to have at least three OSDs.
+    """
+    if not limit or pg_num <= pool.pg_num:
+        return
+    same_rule = [other for other in osdmap.pools.values() if other.crush_rule == pool.crush_rule]
+    mean = _shards(same_rule, pool, pg_num) // max(LEAST_OSDS, crush.osds_of_rule(pool.crush_rule))
+    if mean > limit:
+        raise Refused(errno.ERANGE, 'with %s in pool %s, an OSD of CRUSH rule %s would have %s on '
+                      'average (limit %d, mon_max_pg_per_osd)' % (
+                          pgs(pg_num), pool.name, crush.rule_name(pool.crush_rule), pgs(mean),
+                          limit))
+    if osdmap.require_osd_release >= BY_RULE_SINCE:
+        return
+    osds = max(LEAST_OSDS, len(osdmap.osds) - len(osdmap.out))
+    shards = _shards(osdmap.pools.values(), pool, pg_num)
+    if shards > limit * osds:
+        raise Refused(errno.ERANGE, 'with %s in pool %s, an OSD would have %.1f PGs on average '
                       '(limit %d, mon_max_pg_per_osd)' % (
-                          pgs(pg_num), pool.name, pgs(shards // max(1, osds)), limit))
+                          pgs(pg_num), pool.name, shards / osds, limit))
+
+
+def _shards(pools: Iterable[Pool], changed: Pool, pg_num: int) -> int:
+    """The shards of all PGs of pools once each has its target, and `changed` this pg_num."""
+    return sum(pool.size * (pg_num if pool.id == changed.id else pool.pg_num_target)
+               for pool in pools)
 
 
 def final_numbers(pool: Pool, pg_num: int) -> PoolPgs:

@@ -20,6 +20,7 @@ from perfguard.rebalance.pg_num import (
 from perfguard.rebalance.types import SetPool
 
 POOL = Pool(1, 'rep', False, 2, 1, 0, 16, 16, 16)
+NO_CRUSH = CrushRules({}, {}, {})
 
 
 def a_pool(pg_num: int, pgp_num: int = 0, target: int = 0, pgp_target: int = 0,
@@ -37,7 +38,7 @@ def a_map(*pools: Pool, upmaps: Tuple[str, ...] = (), vectors: Tuple[str, ...] =
 
 def seen(*pools: Pool, now: float = 50.0) -> Observation:
     return Observation(now, Signals(PgCounts()), Settings(a_map(*pools), None), lambda pgid: None,
-                       CrushRules({}, {}, {}))
+                       NO_CRUSH)
 
 
 def a_change(pg_num: int, pgp_num: int, to: int = 32, found: int = 16, **fields: Any
@@ -257,7 +258,7 @@ UP = tuple(Osd(osd, True, 1.0) for osd in range(3))
 
 def refusal(*names: str, pool: Pool = POOL, limit: int = 0, pool_limit: int = 0) -> Tuple[int, str]:
     with pytest.raises(Refused) as refused:
-        pg_num_ordered(names, a_map(pool, osds=UP), limit, pool_limit)
+        pg_num_ordered(names, a_map(pool, osds=UP), NO_CRUSH, limit, pool_limit)
     return refused.value.errno, str(refused.value)
 
 
@@ -282,7 +283,7 @@ def test_why_an_order_is_refused(names: Tuple[str, ...], pool: Pool, number: int
 def test_the_pool_and_the_number_of_an_order() -> None:
     other = replace(POOL, id=2, name='other')
     osdmap = a_map(other, POOL, osds=UP)
-    assert pg_num_ordered(('rep', '0032'), osdmap, 0, 0) == (POOL, 32)
+    assert pg_num_ordered(('rep', '0032'), osdmap, NO_CRUSH, 0, 0) == (POOL, 32)
     assert check_pg_num(('rep',), osdmap) is POOL and check_pg_num(('other', '1'), osdmap) is other
 
 
@@ -296,7 +297,7 @@ def test_the_limit_of_the_mons(to: int, limit: int, refused: bool) -> None:
         assert refusal(*names, pool_limit=limit) == (
             errno.ERANGE, 'pg_num %d is beyond mon_max_pool_pg_num (%d)' % (to, limit))
     else:
-        pg_num_ordered(names, a_map(POOL, osds=UP), 0, limit)
+        pg_num_ordered(names, a_map(POOL, osds=UP), NO_CRUSH, 0, limit)
 
 
 @pytest.mark.parametrize('low, high, to, refused', [
@@ -317,34 +318,80 @@ def test_the_limits_of_the_pool(low: int, high: int, to: int, refused: str) -> N
         'first' % (to, refused, low or high))
 
 
-#: Another pool with 12 shards.
-OTHER = replace(POOL, id=2, name='other', size=3, pg_num=4)
+#: Another pool of the same rule with 12 shards, and one of another rule with 48.
+OTHER = replace(POOL, id=2, name='other', size=3, pg_num=4, pg_num_target=4)
+ELSEWHERE = replace(OTHER, id=3, name='elsewhere', crush_rule=1, pg_num=16, pg_num_target=16)
 
 
-def test_an_order_with_too_many_pgs_for_the_osds_is_refused() -> None:
-    pg_num_ordered(('rep', '30'), a_map(POOL, osds=UP), 20, 0)
-    assert refusal('rep', '31', limit=20) == (
-        errno.ERANGE, 'with 31 PGs in pool rep, an OSD would have 20 PGs on average (limit 20, '
-        'mon_max_pg_per_osd)')
+def rules_of(*osds: Tuple[int, int]) -> CrushRules:
+    """Rule 0 takes a bucket with these OSDs, (id, weight); rule 1 one with 100."""
+    return CrushRules.from_dump({'types': [{'type_id': 0, 'name': 'osd'}, {
+        'type_id': 11, 'name': 'root'}], 'buckets': [
+            {'id': -1 - rule, 'name': name, 'type_id': 11,
+             'items': [{'id': osd, 'weight': weight, 'pos': 0} for osd, weight in items]}
+            for rule, (name, items) in enumerate((
+                ('few', osds), ('many', [(osd, 1) for osd in range(100, 200)])))], 'rules': [
+            {'rule_id': rule, 'rule_name': 'rule%d' % rule, 'steps': [
+                {'op': 'take', 'item': -1 - rule, 'item_name': 'x'},
+                {'op': 'choose_firstn', 'num': 0, 'type': 'osd'}, {'op': 'emit'}]}
+            for rule in range(2)]})
+
+
+def limit_refusal(pg_num: int, osdmap: OsdMap, crush: CrushRules, limit: int) -> str:
+    try:
+        _refuse_too_many(POOL, pg_num, osdmap, crush, limit)
+    except Refused as refused:
+        assert refused.errno == errno.ERANGE
+        return str(refused)
+    return ''
 
 
 @pytest.mark.parametrize('to, limit, osds, refused', [
-    # 2 * 24 + 12 shards on 3 OSDs that are up and in.
-    (24, 20, UP, ''), (24, 19, UP, '20 PGs on average (limit 19,'), (25, 20, UP, '20 PGs on'),
-    (24, 0, UP, ''), (24, 20, (*UP[:2], Osd(2, False, 1.0)), '30 PGs on'),
-    (24, 20, (*UP[:2], Osd(2, True, 0.0)), '30 PGs on'), (24, 20, (), '60 PGs on'),
+    # 2 * 24 + 12 + 48 shards on 3 OSDs that are in.
+    (24, 36, UP, ''), (24, 35, UP, '36.0 PGs on average (limit 35,'), (25, 36, UP, '36.7 PGs on'),
+    (24, 0, UP, ''), (24, 36, (*UP[:2], Osd(2, False, 1.0)), ''),
+    # The mons assume at least three OSDs.
+    (24, 36, (*UP[:2], Osd(2, True, 0.0)), ''), (24, 36, (), ''),
+    (24, 30, (*UP, Osd(3, True, 1.0)), ''), (24, 30, (*UP, Osd(3, True, 0.0)), '36.0 PGs on'),
     # Fewer PGs are no more than before.
-    (16, 1, UP, ''), (15, 1, UP, ''), (17, 1, UP, '15 PGs on')])
-def test_the_mean_of_pgs_on_an_osd(to: int, limit: int, osds: Tuple[Osd, ...],
-                                   refused: str) -> None:
-    osdmap = a_map(POOL, OTHER, osds=osds)
-    if not refused:
-        _refuse_too_many(POOL, to, osdmap, limit)
-        return
-    with pytest.raises(Refused) as raised:
-        _refuse_too_many(POOL, to, osdmap, limit)
-    assert raised.value.errno == errno.ERANGE and str(raised.value).startswith(
-        'with %d PGs in pool rep, an OSD would have %s' % (to, refused))
+    (16, 1, UP, ''), (15, 1, UP, '')])
+def test_the_mean_of_pgs_on_all_osds_before_reef(to: int, limit: int, osds: Tuple[Osd, ...],
+                                                 refused: str) -> None:
+    osdmap = replace(a_map(POOL, OTHER, ELSEWHERE, osds=osds), require_osd_release='pacific')
+    text = limit_refusal(to, osdmap, rules_of(*((osd, 1) for osd in range(100))), limit)
+    assert text.startswith(refused and 'with %d PGs in pool rep, an OSD would have %s' % (
+        to, refused)) and bool(text) == bool(refused)
+
+
+@pytest.mark.parametrize('to, limit, osds, refused', [
+    # 2 * pg_num + 12 shards of the rule, of which the mons leave out fractions of a PG per OSD.
+    (24, 20, 3, 0), (25, 20, 3, 0), (26, 20, 3, 21), (16, 1, 3, 0), (17, 1, 3, 15),
+    (26, 20, 4, 0), (24, 20, 2, 0), (24, 19, 0, 20), (24, 0, 3, 0)])
+@pytest.mark.parametrize('release', ['reef', 'squid', 'tentacle', 'quincy', 'pacific', ''])
+def test_the_mean_of_pgs_on_the_osds_of_the_rule(release: str, to: int, limit: int, osds: int,
+                                                 refused: int) -> None:
+    """As the mons of Reef and Tentacle do, it counts OSDs that are down, out or of weight 0."""
+    in_crush = rules_of(*((osd, int(osd > 0)) for osd in range(osds)))
+    many_others = [Osd(osd, True, 1.0) for osd in range(10, 90)]
+    osdmap = replace(a_map(POOL, OTHER, ELSEWHERE, osds=(
+        Osd(0, False, 1.0), Osd(1, True, 0.0), *many_others)), require_osd_release=release)
+    assert limit_refusal(to, osdmap, in_crush, limit) == (
+        'with %d PGs in pool rep, an OSD of CRUSH rule rule0 would have %d PGs on average (limit '
+        '%d, mon_max_pg_per_osd)' % (to, refused, limit) if refused else '')
+
+
+@pytest.mark.parametrize('release, refused', [('quincy', True), ('reef', False)])
+def test_pools_of_other_rules_count_before_reef(release: str, refused: bool) -> None:
+    osdmap = replace(a_map(POOL, ELSEWHERE, osds=UP), require_osd_release=release)
+    assert bool(limit_refusal(17, osdmap, rules_of((0, 1), (1, 1), (2, 1)), 20)) is refused
+
+
+@pytest.mark.parametrize('target, refused', [(4, False), (16, True)])
+@pytest.mark.parametrize('release', ['pacific', 'reef'])
+def test_the_target_of_another_pool_counts(release: str, target: int, refused: bool) -> None:
+    other = replace(OTHER, pg_num_target=target)
+    osdmap = replace(a_map(POOL, other, osds=UP), require_osd_release=release)
+    assert bool(limit_refusal(24, osdmap, rules_of((0, 1), (1, 1), (2, 1)), 20)) is refused
 
 
 @pytest.mark.parametrize('mode, codes', [('on', ['AUTOSCALER']), ('warn', []), ('off', [])])
