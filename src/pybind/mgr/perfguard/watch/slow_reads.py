@@ -8,8 +8,8 @@ Reads of replicated pools depend mostly on the OSD that serves them. Writes, and
 erasure-coded pools, also wait for others.
 
 A whole host may be slow, because of its network or its CPU, with few reads on each of its OSDs. So
-the OSDs of each host and failure domain are also judged together, by their median: one or two slow
-OSDs do not make a host slow.
+the OSDs of each host and failure domain are also judged together, by their median: it is slow if at
+least half of its OSDs are.
 """
 from bisect import bisect_left
 from itertools import accumulate
@@ -188,8 +188,15 @@ def _judged_places(all_reads: Mapping[int, _Reads], unsteady: AbstractSet[int],
     for place, osds in places.items():
         reads_there = [steady[osd] for osd in osds if osd in steady]
         if len(reads_there) >= MIN_PEERS:
-            is_over[place] = _is_over(_median(reads_there), osds, others)
+            is_over[place] = _is_over(_median(reads_there), osds, others) \
+                and _are_mostly_over(reads_there)
     return is_over
+
+
+def _are_mostly_over(osds: Sequence[_Reads]) -> bool:
+    """Whether at least half of several OSDs are over their limit, by chance or not. With most of
+    the reads, one OSD is the median of all, which is weighted by reads."""
+    return 2 * sum(reads.ratio > reads.limit for reads in osds) >= len(osds)
 
 
 def _median(osds: Sequence[_Reads]) -> _Reads:

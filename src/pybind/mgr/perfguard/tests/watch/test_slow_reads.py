@@ -243,6 +243,17 @@ def test_the_reads_of_a_host_are_judged_together(
         dict.fromkeys(HOST['host a'], 'host a') if is_slow else {})
 
 
+@pytest.mark.parametrize('slow, is_slow', [((0,), False), ((0, 1), True)])
+def test_one_busy_slow_osd_does_not_make_its_host_slow(slow: Tuple[int, ...], is_slow: bool
+                                                       ) -> None:
+    clients = reading({})
+    for osd in slow:
+        clients = with_row(clients, osd, read=Ops(4000 * 4_000_000, 4000))
+    places: Places = {'host a': frozenset(range(4))}
+    assert over(clients, places=places) == (
+        dict.fromkeys(range(4), 'host a') if is_slow else {0: ''})
+
+
 def test_of_many_reads_of_a_host_chance_explains_little() -> None:
     """1.25 times as much as of the mean of an OSD with all of them: 1.720 ms."""
     places: Places = {'host a': frozenset(range(4))}
