@@ -250,8 +250,10 @@ class MgrCluster:
         exists: a balancer that is free answers ENOENT.
         """
         retval, _, error = self._balancer({'prefix': 'balancer execute', 'plan': ''})
-        # Also EINVAL, "Balancer enabled": it sleeps, and notices that it is off when it wakes up.
-        return retval == -errno.EINVAL and 'enabled' not in error
+        # Also EINVAL, "Balancer enabled": if its option says otherwise, it will notice that when it
+        # wakes up, and may be carrying out a plan.
+        return retval == -errno.EINVAL and (
+            'enabled' not in error or self.balancer_active() == 'false')
 
     def balancing(self) -> Balancing:
         """The options of the balancer; defaults for options that are not set or invalid."""

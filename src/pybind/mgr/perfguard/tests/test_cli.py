@@ -865,12 +865,16 @@ def test_cephadm_removes_osds(mgr_stub: types.ModuleType, result: Optional[str],
     assert mgr.remotes == [('cephadm', 'remove_osds', ['7'], True)]
 
 
-@pytest.mark.parametrize('retval, error, busy', [
-    (-22, 'Balancer finishing up....try again', True), (-2, 'plan  not found', False),
-    (-22, 'Balancer enabled, disable to execute a plan', False)])
+@pytest.mark.parametrize('active, retval, error, busy', [
+    ('false', -22, 'Balancer finishing up....try again', True),
+    ('false', -2, 'plan  not found', False),
+    (True, -22, 'Balancer enabled, disable to execute a plan', False),
+    # "ceph config set mgr mgr/balancer/active false": it sleeps, or carries out a plan.
+    (False, -22, 'Balancer enabled, disable to execute a plan', True)])
 def test_the_balancer_is_asked_whether_it_finishes_a_plan(
-        retval: int, error: str, busy: bool, mgr_stub: types.ModuleType) -> None:
+        active: Any, retval: int, error: str, busy: bool, mgr_stub: types.ModuleType) -> None:
     mgr = Mgr()
+    mgr.options['balancer', 'active'] = active
     mgr.balancer = (retval, '', error)
     assert mgr_cluster(mgr).balancer_busy() is busy
     assert mgr.remotes == [('balancer', '_handle_command', '',
