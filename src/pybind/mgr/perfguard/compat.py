@@ -68,7 +68,8 @@ def ceph_options(mgr: Any, names: Iterable[str]) -> Dict[str, str]:
         except KeyError:
             continue
         if value is not None:
-            values[name] = str(value)
+            # As the configuration database has it: "true".
+            values[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return values
 
 

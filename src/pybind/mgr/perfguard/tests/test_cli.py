@@ -969,6 +969,14 @@ def test_only_options_that_the_release_knows_have_values(mgr_stub: types.ModuleT
     assert ceph_options(Mgr(), ['mgr_stats_period', 'nosuch']) == {'mgr_stats_period': '5'}
 
 
+@pytest.mark.parametrize('value, text', [
+    (True, 'true'), (False, 'false'), (0.5, '0.5'), ('wpq', 'wpq')])
+def test_values_of_options_are_as_in_the_configuration_database(value: Any, text: str) -> None:
+    from perfguard.compat import ceph_options
+    mgr = types.SimpleNamespace(get_ceph_option=lambda name: value)
+    assert ceph_options(mgr, ['x']) == {'x': text}
+
+
 class MixedMgr(Mgr):
     """An mgr that may know the newer option, and the versions of daemons."""
 

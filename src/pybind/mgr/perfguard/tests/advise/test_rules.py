@@ -16,7 +16,7 @@ from perfguard.cluster.types import ConfigEntry
 
 GIB = 1 << 30
 FILES = frozenset({'cephfs'})
-DEFAULTS = {'ms_async_op_threads': '3', 'osd_mclock_override_recovery_settings': 'False',
+DEFAULTS = {'ms_async_op_threads': '3', 'osd_mclock_override_recovery_settings': 'false',
             'osd_memory_target': '4294967296',
             'osd_op_queue': 'mclock_scheduler', 'osd_op_queue_cut_off': 'high'}
 #: Six hosts with two SSDs each, 256 GiB of memory, 40 % full.
