@@ -60,10 +60,12 @@ def precedence(entry: ConfigEntry, target: ConfigTarget) -> Optional[Tuple[int, 
 
 
 def in_force(entries: Iterable[ConfigEntry], target: ConfigTarget) -> Optional[ConfigEntry]:
-    """The one of an option's entries that precedes on an OSD, if any applies to it."""
+    """The one of an option's entries that precedes on an OSD, if any applies to it. Of equal ones,
+    that is the last in the order of the keys in which the mons store them."""
     ranked = [(rank, entry) for entry in entries
               for rank in [precedence(entry, target)] if rank is not None]
-    return max(ranked)[1] if ranked else None
+    return max(ranked, key=lambda row: (row[0], '%s/%s' % (
+        row[1].who, row[1].name)))[1] if ranked else None
 
 
 # ---- What is read

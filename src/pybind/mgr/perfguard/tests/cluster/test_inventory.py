@@ -98,6 +98,9 @@ OSD_3 = ConfigTarget(3, 'hdd', (('host', 'h1'), ('rack', 'r0'), ('root', 'defaul
     ([('osd', 'class:hdd'), ('osd', 'root:default')], ('osd', 'root:default')),
     ([('osd', ''), ('osd', 'class:hdd')], ('osd', 'class:hdd')),
     ([('osd', 'class:hdd/rack:r0'), ('osd', 'root:default')], ('osd', 'class:hdd/rack:r0')),
+    # Of equal ones, the later in the store of the mons: "osd/host:h1/osd_..." follows
+    # "osd/host:h1/class:hdd/osd_...".
+    ([('osd', 'host:h1'), ('osd', 'host:h1/class:hdd')], ('osd', 'host:h1')),
     # They are not for this OSD.
     ([('osd.4', ''), ('mgr', ''), ('osd', 'host:h2'), ('osd', 'class:ssd'), ('osd', 'rack:h1'),
       ('osd', 'class:ssd/host:h1')], None),
