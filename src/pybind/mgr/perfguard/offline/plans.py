@@ -146,7 +146,9 @@ def pool_up_of(rows: Iterable[PgSets]) -> PoolUp:
 def stops(maps: Maps, rows: Sequence[PgSets]) -> List[Reason]:
     """The stop conditions of the module that hold now. Nothing follows the PGs that are released,
     so a condition of one PG stops all releases."""
-    counts = count_states(Counter(row.state for row in rows if row.state).items())
+    states = Counter(row.state for row in rows if row.state)
+    # Without any state, the input has only sets of OSDs.
+    counts = count_states(states.items(), maps.osdmap.pg_count if states else 0)
     conditions = stop_conditions(replace(maps.signals, counts=counts))
     full = counts.backfill_toofull
     # Holds(): this command has set no flag itself.
