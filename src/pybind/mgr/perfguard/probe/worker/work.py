@@ -354,6 +354,7 @@ class Work:
         # operations if no step follows.
         for streams in self._latest_streams:
             streams.free()
+        self._latest_streams = []
         timing = _timing(step)
         streams = self._streams(ioctx, step, payload, timing, index)
         self._latest_streams = [streams]

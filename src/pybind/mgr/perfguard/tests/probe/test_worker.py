@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The worker's parts without a cluster: offsets, payload, queue depth, time limits, protocol."""
 import collections
+import errno
 import json
 import os
 import subprocess
 import sys
 import time
 from types import SimpleNamespace
-from typing import Any, Deque, Dict, List
+from typing import Any, Deque, Dict, List, cast
 
 import pytest
 import rados
@@ -23,7 +24,7 @@ from perfguard.probe.worker.engine import ERRORS_MAX, Offsets, Timing, python_st
 from perfguard.probe.worker.objects import Batch, Cleaned, Payload, names_with, prefill, remove
 from perfguard.probe.worker.protocol import (Cancelled, Failed, Input, WorkerRequest,
                                              request_from_json, request_to_json, step_result)
-from perfguard.probe.worker.work import Stepping, Used, cpu_between
+from perfguard.probe.worker.work import Stepping, Used, Work, cpu_between
 
 SECOND_NS = 10 ** 9
 PREFIX = 'perfguard-probe-7-'
@@ -514,3 +515,33 @@ def test_the_share_of_the_limiting_core_in_a_short_step(one_lock: bool, share: f
     cpu = cpu_between(Used(10.0, 1.0, 0.5, {'1': 1.0}),
                       Used(10.5, 1.4, 0.575, {'1': 1.4, '2': 0.075}), one_lock)
     assert cpu.share == pytest.approx(share) and cpu.limited == one_lock
+
+
+class FreedOnce:
+    """Streams that may not be used once they are freed."""
+
+    def __init__(self) -> None:
+        self.is_freed = False
+
+    def free(self) -> None:
+        self.is_freed = True
+
+    def in_flight(self) -> int:
+        assert not self.is_freed
+        return 0
+
+
+def test_streams_that_were_freed_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be no memory for those of the next step."""
+    def no_memory(*_: Any) -> Any:
+        raise Failed(errno.ENOMEM, 'no memory')
+
+    commands = SimpleNamespace(cancelled=SimpleNamespace(is_set=lambda: False), reason='')
+    request: Any = SimpleNamespace(limit_seconds=30.0, seed=1, meeting='', removes_images=False)
+    output: Any = SimpleNamespace(say=lambda *_, **__: None)
+    work = Work(request, output, cast(Any, commands), time.monotonic())
+    work._latest_streams = [cast(Any, FreedOnce())]
+    monkeypatch.setattr(work, '_streams', no_memory)
+    with pytest.raises(Failed):
+        work._measure(None, 1, step(job()), cast(Any, None))
+    assert work._open_operations() == 0
