@@ -18,7 +18,7 @@ from ..text import plural
 from ..watch.peers import median
 from .jobs import doubled, scale_counts
 from .records import RunRecord
-from .stats import Key, Repetition, label, measured
+from .stats import Key, Repetition, label, measured, figure_text
 from .types import READING, WRITING
 
 #: Minimum number of depths of a curve.
@@ -246,9 +246,11 @@ def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
     # Number of OSDs -> number of their hosts.
     hosts = dict(zip(scale_counts(record.target), doubled(len(record.target.hosts)))) \
         if record.target.hosts else {}
-    # Without results of one of its OSDs, a number of OSDs has no total.
-    scaled = tuple(_scaling(key, hosts, {osds: rows for osds, rows in family.items()
-                                         if len(rows) == osds}) for key, family in families.items())
+    # Without a repetition of one of its OSDs, a number of OSDs has no total.
+    scaled = tuple(_scaling(key, hosts, {
+        osds: rows for osds, rows in family.items()
+        if len(rows) == osds and len(set(map(len, rows))) == 1})
+        for key, family in families.items())
     return tuple(scaling for scaling in scaled if len(scaling.points) > 1)
 
 
@@ -290,16 +292,16 @@ def _scaling_notes(points: Sequence[ScalePoint], is_rate_fixed: bool) -> List[st
     """What is notable about the throughput with more and more OSDs, as texts; at a fixed rate, also
     about the latency. `points`: by number of OSDs."""
     notes = []
-    under = next((point for point in points if point.linear < LINEAR_SHARE), None)
-    if under is not None:
-        notes.append('below %.0f %% of linear with %d or more OSDs' % (
-            100 * LINEAR_SHARE, under.osds))
+    under = [str(point.osds) for point in points if point.linear < LINEAR_SHARE]
+    if under:
+        notes.append('below %.0f %% of linear with %s OSDs' % (
+            100 * LINEAR_SHARE, ', '.join(under)))
     slower = next((point for point in points
                    if points[0].latency_ns.median < LINEAR_SHARE * point.latency_ns.median), None)
     if is_rate_fixed and slower is not None:
-        notes.append('latency at the fixed rate is %.3g ms with %s, and %.3g ms with %s' % (
-            points[0].latency_ns.median / 1e6, plural(points[0].osds, 'OSD'),
-            slower.latency_ns.median / 1e6, plural(slower.osds, 'OSD')))
+        notes.append('latency at the fixed rate is %s ms with %s, and %s ms with %s' % (
+            figure_text(points[0].latency_ns.median / 1e6), plural(points[0].osds, 'OSD'),
+            figure_text(slower.latency_ns.median / 1e6), plural(slower.osds, 'OSD')))
     limited = [str(point.osds) for point in points if point.client_limited]
     if limited:
         notes.append('the CPU of the probe process was the bottleneck with %s %s: the cluster may '

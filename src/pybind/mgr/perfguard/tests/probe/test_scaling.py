@@ -108,7 +108,7 @@ def test_a_shared_limit_is_found_where_it_begins() -> None:
     found, = scalings(record(lambda count: min(1000.0, 2500.0 / count), limited=(6,)))
     assert [round(point.linear, 2) for point in found.points] == [1.0, 1.0, 0.62, 0.42]
     assert found.notes == (
-        'below 80 % of linear with 4 or more OSDs',
+        'below 80 % of linear with 4, 6 OSDs',
         'the CPU of the probe process was the bottleneck with 6 OSDs: the cluster may be faster')
 
 
@@ -121,11 +121,24 @@ def test_numbers_at_which_the_client_was_the_limit_are_named(
 
 
 @pytest.mark.parametrize('share, notes', [
-    (0.8, ()), (0.79, ('below 80 % of linear with 6 or more OSDs',))])
+    (0.8, ()), (0.79, ('below 80 % of linear with 6 OSDs',))])
 def test_from_80_per_cent_of_linear_on_nothing_is_said(
         share: float, notes: Tuple[str, ...]) -> None:
     found, = scalings(record(lambda count: 1000.0 * (share if count == 6 else 1.0)))
     assert found.notes == notes
+
+
+def test_only_numbers_below_80_per_cent_of_linear_are_named() -> None:
+    found, = scalings(record(lambda count: {1: 1000.0, 2: 790.0}.get(count, 950.0)))
+    assert found.notes == ('below 80 % of linear with 2 OSDs',)
+
+
+def test_a_number_at_which_an_osd_hung_for_a_repetition_does_not_count() -> None:
+    whole = record(lambda count: 1000.0)
+    results = [StepResult((StreamResult('osd.0'), *got.streams[1:]))
+               if (step.part, step.repetition) == ('4', 0) else got for step, got in whole.done]
+    found, = scalings(replace(whole, results=tuple(results)))
+    assert [point.osds for point in found.points] == [1, 2, 6]
 
 
 def test_the_total_of_osds() -> None:
