@@ -17,7 +17,7 @@ from ..watch.peers import MAD_SIGMA, MIN_PEERS, groups_of, median
 from ..watch.slowness import OP_SPREAD
 from .records import RunRecord, differing_conditions
 from .stats import (Difference, Generators, Key, Measured, Repetition, difference, holm, label,
-                    mann_whitney_p, measured, rate_text, resamples)
+                    mann_whitney_p, measured, figure_text, resamples)
 from .types import AGAIN, ALONE, TOGETHER
 
 FASTER, SLOWER, SAME, UNKNOWN = 'faster', 'slower', 'no difference', 'cannot tell'
@@ -235,11 +235,12 @@ def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
     main, tail = estimates[LATENCY if key.job.rate_iops else IOPS], estimates.get(P99)
     text = '%.2f times (%.2f to %.2f); ' % (main.ratio, main.low, main.high)
     if key.job.rate_iops:
-        text += '%.3g ms (before: %.3g ms)' % (main.b / 1e6, main.a / 1e6)
+        text += '%s ms (before: %s ms)' % (figure_text(main.b / 1e6), figure_text(main.a / 1e6))
     else:
-        text += '%s IOPS (before: %s IOPS)' % (rate_text(main.b), rate_text(main.a))
+        text += '%s IOPS (before: %s IOPS)' % (figure_text(main.b), figure_text(main.a))
     if tail is not None and _tail_counts(tail, verdict):
-        text += '; p99 %.3g ms (before: %.3g ms)' % (tail.b / 1e6, tail.a / 1e6)
+        text += '; p99 %s ms (before: %s ms)' % (
+            figure_text(tail.b / 1e6), figure_text(tail.a / 1e6))
     return text
 
 
@@ -438,7 +439,7 @@ def outlier_text(row: Rank) -> str:
     peers (6.7 deviations)"."""
     assert row.ratio is not None
     return 'osd.%d: %s %s %s IOPS, %.2f times the median of %d peers (%.1f deviations)' % (
-        row.osd, row.job, row.direction, rate_text(row.iops), row.ratio, row.peers,
+        row.osd, row.job, row.direction, figure_text(row.iops), row.ratio, row.peers,
         row.deviations)
 
 
@@ -470,9 +471,10 @@ def slow_in_pool(record: RunRecord, places: Mapping[int, OsdPlace]) -> List[str]
             chance_ratio = math.exp(-COUNTED_DEVIATIONS * OP_SPREAD / math.sqrt(ops_by_osd[osd]))
             if compared.outlier and compared.ratio is not None and compared.ratio <= chance_ratio:
                 texts.append(
-                    'osd.%d: client %s during the probe took %.3g ms, %.1f times the median of '
-                    '%d peers (%.1f deviations)' % (osd, ops, mean / 1e6, 1.0 / compared.ratio,
-                                                    len(peer_log_speeds), compared.deviations))
+                    'osd.%d: client %s during the probe took %s ms, %.1f times the median of '
+                    '%d peers (%.1f deviations)' % (
+                        osd, ops, figure_text(mean / 1e6), 1.0 / compared.ratio,
+                        len(peer_log_speeds), compared.deviations))
     return texts
 
 
@@ -540,5 +542,5 @@ def interference_findings(rows: Sequence[Interference]) -> Tuple[str, ...]:
 
 def _two_values_text(value: float, alone: float, quantity: str) -> str:
     if quantity == LATENCY:
-        return '%.3g, %.3g ms' % (value / 1e6, alone / 1e6)
-    return '%s, %s IOPS' % (rate_text(value), rate_text(alone))
+        return '%s, %s ms' % (figure_text(value / 1e6), figure_text(alone / 1e6))
+    return '%s, %s IOPS' % (figure_text(value), figure_text(alone))

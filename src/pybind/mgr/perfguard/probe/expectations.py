@@ -11,7 +11,7 @@ from ..observation import Observation
 from ..text import plural
 from ..watch.peers import median
 from .records import CLIENTS, RunRecord, redundancy_text
-from .stats import READ, WRITE, JobWords, Key, Repetition, rate_text, label, measured
+from .stats import READ, WRITE, JobWords, Key, Repetition, figure_text, label, measured
 from .types import ALONE, READING, WRITING
 
 AS_EXPECTED, BELOW, ABOVE, NO_EXPECTATION = ('as expected', 'below', 'above', 'no expectation')
@@ -302,4 +302,4 @@ def judged(value: float, expected: Range) -> str:
 
 
 def _amount(value: float, linear: bool) -> str:
-    return '%s MB/s' % rate_text(value / 1e6) if linear else '%s IOPS' % rate_text(value)
+    return '%s MB/s' % figure_text(value / 1e6) if linear else '%s IOPS' % figure_text(value)

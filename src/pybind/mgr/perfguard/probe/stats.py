@@ -333,6 +333,6 @@ def label(key: Key, name: str) -> str:
         '(%s)' % key.part if key.part else '')))
 
 
-def rate_text(value: float) -> str:
-    """A rate as a text: 12,345 or 45.6."""
+def figure_text(value: float) -> str:
+    """A figure as text: 12,345 or 45.6."""
     return '{:,.0f}'.format(value) if value >= 100 else '%.3g' % value

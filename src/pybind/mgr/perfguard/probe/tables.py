@@ -6,7 +6,7 @@ from ..cluster.types import Json
 from ..tables import table
 from ..text import bytes_text, plural, seconds_text, time_text
 from .jobs import size_text
-from .stats import rate_text
+from .stats import figure_text
 from .types import READING, WRITING
 
 #: Columns of latency, in ms: title, key of fio.
@@ -265,8 +265,8 @@ def capacity(data: Json) -> str:
         return 'no pools'
     return table(('pool', 'p99 ms', 'serves ops/s', 'now ops/s', 'others', 'used', 'busiest hour',
                   'full in', 'probe', 'remarks'), [
-        (row['pool'], '%g' % row['p99_ms'], _range(row['capacity']), rate_text(row['ops']),
-         rate_text(row['others']), _used_text(row), '-' if row['busiest'] is None
+        (row['pool'], '%g' % row['p99_ms'], _range(row['capacity']), figure_text(row['ops']),
+         figure_text(row['others']), _used_text(row), '-' if row['busiest'] is None
          else '%.0f %%' % (100 * row['busiest']), seconds_text(row['full_seconds'])
          if row['full_seconds'] is not None else '-', str(row['probe'] or '-'),
          '; '.join(remark['text'] for remark in row['remarks'])) for row in data['pools']],
@@ -292,7 +292,7 @@ def _expected_row(pool: Json, row: Json) -> List[str]:
     """The cells of the table of expected values for one pool and one job."""
     job = '%s %s, iodepth %d' % (row['direction'], size_text(row['bs']), row['iodepth'])
     factor, unit = (1e6, 'MB/s') if row['unit'] == 'bytes_per_second' else (1.0, 'IOPS')
-    low, high, measured = [None if row[key] is None else rate_text(row[key] / factor)
+    low, high, measured = [None if row[key] is None else figure_text(row[key] / factor)
                            for key in ('low', 'high', 'measured')]
     return [pool['pool'] or '(cluster)', pool['device_class'], str(pool['osds']), pool['copies'],
             job, '%s to %s %s' % (low, high, unit),
@@ -302,7 +302,7 @@ def _expected_row(pool: Json, row: Json) -> List[str]:
 
 def _range(bounds: Optional[Json]) -> str:
     return '-' if bounds is None else '%s to %s' % (
-        rate_text(bounds['low']), rate_text(bounds['high']))
+        figure_text(bounds['low']), figure_text(bounds['high']))
 
 
 def _whole(bounds: Json) -> str:
@@ -324,7 +324,7 @@ def _capacity(pools: Sequence[Json]) -> List[str]:
     """The lines of the table of what pools are expected to serve to all clients; empty if no
     figures are known for any pool."""
     rows = [(pool['pool'], pool['device_class'], pool['osds'], pool['copies'],
-             '%.3g' % pool['usable_tib'], _range(pool['read_iops']), _range(pool['write_iops']),
+             figure_text(pool['usable_tib']), _range(pool['read_iops']), _range(pool['write_iops']),
              _range(pool['write_iops_per_tib']), _whole(pool['linux_vms']),
              _whole(pool['windows_vms'])) for pool in pools if pool['read_iops']]
     columns = ('pool', 'class', 'OSDs', 'copies', 'usable TiB', '4k reads/s', '4k writes/s',

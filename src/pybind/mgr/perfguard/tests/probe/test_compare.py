@@ -8,6 +8,7 @@ from typing import Dict
 import pytest
 from hypothesis import example, given, strategies as st
 
+from perfguard.probe import compare as comparing
 from perfguard.probe.compare import (FASTER, SAME, SLOWER, UNKNOWN, RunComparison, NothingInCommon,
                                      _overall, compare)
 from perfguard.probe.records import RunRecord, slimmed
@@ -320,3 +321,7 @@ def test_one_uncertain_line_of_twenty_is_chance() -> None:
     lines = [same._replace(verdict=SAME)] * 19
     assert _overall([*lines, same._replace(verdict=SLOWER)], []) == SAME
     assert _overall([*lines[1:], *[same._replace(verdict=FASTER)] * 2], []) == UNKNOWN
+
+
+def test_latencies_of_seconds_are_written_out() -> None:
+    assert comparing._two_values_text(2.4e9, 1.1e9, comparing.LATENCY) == '2,400, 1,100 ms'

@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 from perfguard.probe.stats import (_freedom, _normal, _student, difference, holm, label,
-                                   mann_whitney_p, measured, rate_text, resamples)
+                                   mann_whitney_p, measured, figure_text, resamples)
 from perfguard.probe.types import (Direction, Job, JobStep, Quantiles, Second, StepResult, Stream,
                                    StreamResult)
 
@@ -244,7 +244,7 @@ def test_results_without_latencies_have_none() -> None:
 @pytest.mark.parametrize('value, text', [
     (0.0, '0'), (0.1234, '0.123'), (99.44, '99.4'), (100.4, '100'), (12345.6, '12,346')])
 def test_rates_as_text(value: float, text: str) -> None:
-    assert rate_text(value) == text
+    assert figure_text(value) == text
 
 
 def test_degrees_of_freedom_are_those_of_the_measured_values() -> None:

@@ -284,7 +284,7 @@ def test_expected_values_and_the_capacity_of_pools() -> None:
               'high': 720e6, 'measured': None, 'probe': None, 'verdict': None}
     pool: Dict[str, Any] = {
         'pool': 'rbd', 'device_class': 'ssd', 'osds': 8, 'copies': '3x', 'expected': [row, linear]}
-    capacity = {**pool, 'usable_tib': 2.6666, 'read_iops': {'low': 8e4, 'high': 16e4},
+    capacity = {**pool, 'usable_tib': 2666.6, 'read_iops': {'low': 8e4, 'high': 16e4},
                 'write_iops': {'low': 26666.0, 'high': 53333.0},
                 'write_iops_per_tib': {'low': 1e4, 'high': 2e4},
                 'linux_vms': {'low': 1333.9, 'high': 2666.0},
@@ -306,7 +306,7 @@ def test_expected_values_and_the_capacity_of_pools() -> None:
         '',
         'pool  class  OSDs  copies  usable TiB         4k reads/s       4k writes/s  '
         'writes/s per TiB       Linux VMs   Windows VMs',
-        'rbd   ssd       8      3x        2.67  80,000 to 160,000  26,666 to 53,333  '
+        'rbd   ssd       8      3x       2,667  80,000 to 160,000  26,666 to 53,333  '
         '10,000 to 20,000  1,333 to 2,666  600 to 1,200',
         'Pools that share OSDs share their operations. A TiB is a CRUSH weight of 1.',
         '',
