@@ -174,7 +174,7 @@ class Inventory:
 
 #: What the advice needs of the dump of a pool, besides its read balance.
 _POOL_KEYS = ('pool', 'pool_name', 'crush_rule', 'size', 'pg_num', 'flags_names', 'options',
-              'application_metadata', 'erasure_code_profile')
+              'application_metadata')
 
 
 def read(mgr: Any, osdmap: OsdMap, pool_rows: Sequence[Json], crush: CrushRules,
@@ -284,7 +284,7 @@ def _pool(dumped: Json, pool: Pool, domains: Mapping[Tuple[int, int], Domains],
     """A pool as the advice sees it. `dumped`: see `pool_row`; `domains`: by rule and size."""
     options, applications = dumped.get('options') or {}, dumped.get('application_metadata') or {}
     return PoolFacts(
-        dumped['pool'], dumped['pool_name'], bool(dumped.get('erasure_code_profile')),
+        dumped['pool'], dumped['pool_name'], pool.erasure,
         dumped['size'], dumped['pg_num'], frozenset(applications),
         frozenset(filter(None, dumped.get('flags_names', '').split(','))),
         str(options.get('compression_mode', '')), places,

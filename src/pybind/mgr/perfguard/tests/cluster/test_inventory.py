@@ -5,10 +5,10 @@ from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.inventory import (ConfigTarget, client_releases, db_drives, device_ids,
-                                         devices_of, drive_id, drive_model, in_force,
-                                         pool_space, scarcest_domains, shared_bytes, shared_ratios,
-                                         store_layout)
+from perfguard.cluster.inventory import (ConfigTarget, _pool, client_releases, db_drives,
+                                         device_ids, devices_of, drive_id, drive_model, in_force,
+                                         pool_row, pool_space, scarcest_domains, shared_bytes,
+                                         shared_ratios, store_layout)
 from perfguard.cluster.types import ConfigEntry, Pool
 
 from .test_crush import DUMP, EMIT, step, take, with_rule
@@ -163,3 +163,11 @@ def test_clients_by_release() -> None:
     assert client_releases('{"client": [{"release": "luminous", "num": 3},'
                            ' {"release": "reef", "num": 1}, {"release": "luminous", "num": 2}]}') \
         == {'luminous': 5, 'reef': 1}
+
+
+def test_a_replicated_pool_may_name_its_rule_as_profile() -> None:
+    """As those from before Mimic do."""
+    dumped = pool_row({'pool': 1, 'pool_name': 'rbd', 'crush_rule': 0, 'size': 2, 'pg_num': 8,
+                       'erasure_code_profile': 'replicated_rule'})
+    assert not _pool(dumped, Pool(1, 'rbd', False, 2, 1, 0, 8, 8, 8), {(0, 2): ('host', 2, 4)},
+                     frozenset(), {}, 0).erasure
