@@ -16,6 +16,7 @@ from ..cluster.types import Document, Json
 from ..codec import decode, encode
 from ..errors import HealthChecks, Refused, warning
 from ..events import Event
+from ..text import listed
 from ..window import DAY_MINUTES, Window, is_open, window
 from .compare import NothingInCommon, RunComparison, compare
 from .jobs import number_between
@@ -193,6 +194,10 @@ class Baselines:
         return frozenset(self.keys)
 
 
+#: Letters of a target in texts.
+TARGET_LENGTH = 40
+
+
 class Regression(NamedTuple):
     """A run that is slower than its baseline."""
     baseline: int
@@ -237,10 +242,17 @@ def health_check(regressions: Sequence[Regression]) -> HealthChecks:
     MgrModule.set_health_checks takes it; empty: none was."""
     if not regressions:
         return {}
-    targets = ', '.join(row.target for row in regressions)
-    lines = ['%s (probe %d compared with probe %d): %s' % (row.target, row.run, row.baseline, line)
-             for row in regressions for line in row.lines]
-    return {REGRESSION_CHECK: warning('probes slower than their baseline: %s' % targets, lines)}
+    lines = ['%s (probe %d compared with probe %d): %s' % (
+        _short(row.target), row.run, row.baseline, line)
+        for row in regressions for line in row.lines]
+    targets = list(dict.fromkeys(_short(row.target) for row in regressions))
+    return {REGRESSION_CHECK: warning(
+        'probes slower than their baseline: %s' % listed(targets), lines)}
+
+
+def _short(target: str) -> str:
+    """A target as texts name it: its key has the ids of all its OSDs."""
+    return target if len(target) <= TARGET_LENGTH else target[:TARGET_LENGTH] + '...'
 
 
 # ---- Settings in force

@@ -125,3 +125,15 @@ def test_json() -> None:
     base = measured(1, 1000, 800)
     raw = json.loads(json.dumps(encode(Baselines().with_run(base))))
     assert decode(Baselines, raw).of(measured(2, 500, 400)) == 1
+
+
+def test_a_target_with_many_osds_is_named_once_and_cut() -> None:
+    target = 'scale:rbd:' + ','.join(map(str, range(400)))
+    check = health_check([Regression(1, 5, target, ('x',)), Regression(2, 6, target, ('y',)),
+                          Regression(3, 7, 'pool:rbd', ('z',))])[REGRESSION_CHECK]
+    short = 'scale:rbd:0,1,2,3,4,5,6,7,8,9,10,11,12,1...'
+    assert check['summary'] == 'probes slower than their baseline: %s, pool:rbd' % short
+    assert check['detail'] == [
+        short + ' (probe 5 compared with probe 1): x',
+        short + ' (probe 6 compared with probe 2): y',
+        'pool:rbd (probe 7 compared with probe 3): z']
