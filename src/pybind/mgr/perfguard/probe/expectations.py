@@ -128,6 +128,14 @@ class Expected(NamedTuple):
         return median(sorted(repetition.bytes_per_second if self.linear else repetition.iops
                              for repetition in repetitions))
 
+    def verdict(self, repetitions: Sequence[Repetition]) -> str:
+        """NO_EXPECTATION for a slow job that the CPU of the client has limited."""
+        value = self.median_of(repetitions)
+        if value < self.range.low:
+            return NO_EXPECTATION if any(repetition.client_limited for repetition in repetitions) \
+                else BELOW
+        return ABOVE if value > self.range.high else AS_EXPECTED
+
 
 def expected_of(layout: Layout) -> Tuple[Expected, ...]:
     """What one client is expected to achieve: jobs of each of SHAPES, reading and writing. Empty if
@@ -145,10 +153,10 @@ def _key(direction: str, bs: int, iodepth: int) -> Key:
 
 
 def last_measured(records: Sequence[RunRecord], pool: str, expected: Expected
-                  ) -> Optional[Tuple[int, float]]:
+                  ) -> Optional[Tuple[int, float, str]]:
     """The id of the newest probe of a pool ('': of the cluster, in its own pool) that has measured
-    such a job, and its median in the unit of `expected`; None: there is none. `records`: oldest
-    first."""
+    such a job, its median in the unit of `expected`, and the verdict on it; None: there is none.
+    `records`: oldest first."""
     shape = expected.key.job
     for record in reversed(records):
         # The expected figures are those of one client; CLIENTS is set if several have measured.
@@ -161,7 +169,7 @@ def last_measured(records: Sequence[RunRecord], pool: str, expected: Expected
             if key.direction == expected.key.direction and not job.rate_iops and (
                     job.rw, job.bs, job.iodepth * job.numjobs, job.ioengine) == (
                     shape.rw, shape.bs, shape.iodepth, shape.ioengine):
-                return record.id, expected.median_of(repetitions)
+                return record.id, expected.median_of(repetitions), expected.verdict(repetitions)
     return None
 
 
@@ -232,13 +240,12 @@ def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
         return Expectation(name, NO_EXPECTATION, 'expected values exist for 4 KiB at iodepth 1 and '
                            '128, and for 4 MiB at iodepth 16 on disks')
     value = expected.median_of(repetitions)
-    verdict = judged(value, expected.range)
+    verdict = expected.verdict(repetitions)
     why = '%s; %s: %s to %s %s' % (
         _amount(value, expected.linear), device_class, _amount(expected.range.low, expected.linear),
         _amount(expected.range.high, expected.linear), expected.how)
-    if verdict == BELOW and any(repetition.client_limited for repetition in repetitions):
-        return Expectation(name, NO_EXPECTATION,
-                           why + '; the CPU of the probe process was the bottleneck')
+    if verdict == NO_EXPECTATION:
+        why += '; the CPU of the probe process was the bottleneck'
     return Expectation(name, verdict, why)
 
 
@@ -293,12 +300,6 @@ def _from(layout: Layout, key: Key) -> str:
     elif key.direction == WRITE and layout.replicas > 1:
         text += ', %d replicas' % layout.replicas
     return text
-
-
-def judged(value: float, expected: Range) -> str:
-    if value < expected.low:
-        return BELOW
-    return ABOVE if value > expected.high else AS_EXPECTED
 
 
 def _amount(value: float, linear: bool) -> str:

@@ -12,7 +12,7 @@ from ..watch.load import PoolUse
 from .compare import (Interference, Rank, RunComparison, compare, interference,
                       interference_findings, outlier_text, rank, slow_in_pool)
 from .curve import Curve, Scaling, curves, scalings, slower_alone
-from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of, judged,
+from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of,
                            last_measured)
 from .fio_json import fio_json
 from .headroom import Headroom, ProbedCurve, headroom, headroom_json
@@ -339,13 +339,13 @@ class Probed:
     def _expected_row(self, pool: str, expected: Expected) -> Json:
         """What is expected of a job on a pool ('': on that of a probe of the cluster), and what was
         last measured; null: nothing was."""
-        probe, measured = last_measured(self.records, pool, expected) or (None, None)
+        probe, measured, verdict = last_measured(self.records, pool, expected) or (
+            None, None, None)
         job, bounds = expected.key.job, expected.range
         return {'direction': expected.key.direction, 'bs': job.bs, 'iodepth': job.iodepth,
                 'unit': 'bytes_per_second' if expected.linear else 'iops',
                 'low': bounds.low, 'high': bounds.high,
-                'probe': probe, 'measured': measured,
-                'verdict': None if measured is None else judged(measured, bounds)}
+                'probe': probe, 'measured': measured, 'verdict': verdict}
 
 
 def _curve_json(curve: Curve) -> Json:

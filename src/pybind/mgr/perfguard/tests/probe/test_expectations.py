@@ -213,7 +213,7 @@ def test_the_last_probe_with_such_a_job_counts() -> None:
     records = [run(1, [step(IOPS, [900] * 9)]), run(2, [step(IOPS, [1100] * 9)]),
                run(3, [step(LATENCY, [60] * 9)]), run(4, [step(image, [700] * 9)])]
     pool = records[0].target.pool
-    assert last_measured(records, pool, deep) == (2, 1100.0)
+    assert last_measured(records, pool, deep) == (2, 1100.0, AS_EXPECTED)
     assert last_measured(records, pool + 'x', deep) is None
     assert last_measured([replace(records[1], setting={CLIENTS: '2'})], pool, deep) is None
     one_by_one = replace(records[1], target=Target('osd', pool, (1,)))
@@ -222,6 +222,16 @@ def test_the_last_probe_with_such_a_job_counts() -> None:
                 replace(IOPS, rw='randwrite')):
         assert last_measured([run(5, [step(job, [900] * 9)])], pool, deep) is None
     both = replace(IOPS, iodepth=64, numjobs=2, size=1 << 30)
-    assert last_measured([run(6, [step(both, [900] * 9)])], pool, deep) == (6, 900.0)
+    assert last_measured([run(6, [step(both, [900] * 9)])], pool, deep) == (6, 900.0, BELOW)
     stopped = [records[0], replace(records[1], state='cancelled')]
-    assert last_measured(stopped, pool, deep) == (1, 900.0)
+    assert last_measured(stopped, pool, deep) == (1, 900.0, BELOW)
+
+
+def test_a_probe_that_the_client_limited_is_not_below() -> None:
+    deep = next(each for each in expected_of(DISKS)
+                if each.key.direction == 'read' and each.key.job.iodepth == 128)
+    each, result = step(IOPS, [900.0] * 9)
+    limited = run(1, [(each, replace(result, client_limited=True))])
+    pool = limited.target.pool
+    assert last_measured([limited], pool, deep) == (1, 900.0, NO_EXPECTATION)
+    assert expect(limited, DISKS.device_class, DISKS)[0].verdict == NO_EXPECTATION
