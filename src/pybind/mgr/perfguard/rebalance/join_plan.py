@@ -128,6 +128,9 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
             entry_before = after_commit(pg.raw, entry_before, pool, osdmap.osds, future.crush, pgid,
                                         out)
         after_release = without_targets(entry_before, drained)
+        if pg.raw == pg.present and present == entry_before == after_release and pgid not in bases:
+            # The change does not concern it, even if it is moving or recovering now.
+            continue
         entry = _entry(pool, pgid, pg, entry_before, present, osdmap, future.crush, out,
                        merges=pool.id in merging_pools)
         if isinstance(entry, Unpinnable):

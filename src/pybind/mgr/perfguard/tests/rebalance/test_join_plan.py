@@ -69,6 +69,19 @@ def test_pgs_without_a_pin(pg: FuturePg, pgid: str, cluster: Dict[str, Any], why
     assert plan.unpinnable == ({pgid: why} if isinstance(why, Unpinnable) else {})
 
 
+@pytest.mark.parametrize('acting', [(6, 1, 2), (1, 2), (NO_OSD, 1, 2)])
+def test_a_pg_that_the_change_does_not_concern_is_not_in_the_plan(acting: OsdSet) -> None:
+    """It has an upmap, and leaves an OSD that is out, or recovers."""
+    pg = FuturePg(acting, THERE, (5, 1, 2), present=THERE)
+    assert planned(pg, OTHER) == Planned()
+    # Its upmap leads to an OSD that is drained, or keeps it in place in another way than before.
+    assert planned(pg, OTHER, plan={'drained': (5,)}) != Planned()
+    assert planned(pg, OTHER, plan={'bases': {PG: NO_ENTRY}}) != Planned()
+    # The mons drop the upmap, or CRUSH chooses other OSDs.
+    assert planned(pg, UpmapEntry(((6, 5),))) != Planned()
+    assert planned(pg._replace(present=HERE), OTHER) != Planned()
+
+
 def test_a_pg_that_its_upmap_keeps_from_being_incomplete() -> None:
     """CRUSH finds two OSDs, one of which has the data after the upmap alone."""
     assert planned(FuturePg(HERE, (3, 1)), UpmapEntry(((3, 0),))).unpinnable == {PG: INCOMPLETE}
