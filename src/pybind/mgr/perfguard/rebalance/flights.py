@@ -168,7 +168,7 @@ def _observe(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
         # An acting set that came with the release shows before the PG has peered.
         flight = replace(flight, seen_remapped=flight.seen_remapped or not flight.primed
                          or _has_led(draft, pgid, flight.primed))
-        if not flight.targets:
+        if not flight.targets or not draft.out.isdisjoint(flight.targets):
             flight = _with_known_targets(draft, pgid, flight)
     return draft, flight
 
@@ -181,8 +181,9 @@ def _has_led(draft: Draft, pgid: str, epoch: int) -> bool:
 
 
 def _with_known_targets(draft: Draft, pgid: str, flight: Flight) -> Flight:
-    """The flight with what it moves, for a PG whose targets were not known before its release: they
-    count for the limits from now on."""
+    """The flight with what it moves, for a PG whose targets were not known before its release, or one
+    of whose targets is out, so that CRUSH has chosen others: they count for the limits from now
+    on."""
     pool, place = draft.pool(pgid), draft.observed.placement(pgid)
     if pool is None or place is None:
         return flight

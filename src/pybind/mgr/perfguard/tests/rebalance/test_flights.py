@@ -246,6 +246,9 @@ def test_what_a_flight_moves_is_known_once_it_is_remapped() -> None:
     assert known(unknown, **MOVING, without=[PG]) == ((), (), 0, ())
     assert known(FLYING, up={PG: (3, 4, 2)}) == ((0,), (3,), 100, ())
     assert known(unknown, **MOVING, temp=[]) == ((), (), 0, ())
+    # A target is out: CRUSH leads the PG to another OSD.
+    assert known(FLYING, up={PG: (4, 1, 2)}, osds={3: replace(OSDS[3], reweight=0.0)}) == (
+        (0,), (4,), 1 << 20, ())
     # The pool has not reported its size.
     after = followed(unknown, **MOVING, pools={1: replace(POOLS[1], pg_num=1)})
     assert after.campaign.flights.in_flight[PG].bytes == 0
