@@ -210,6 +210,29 @@ def test_a_pool_is_split_and_merged_again(guard: Guard, tier: str) -> None:
     assert not guard.tracebacks()
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_an_abort_ends_though_the_mons_refuse_to_stop_merges(guard: Guard) -> None:
+    """As they do if the OSDs have too many PGs."""
+    cluster = guard.cluster
+    cluster.wait_clean(60)
+    wait_reported(guard)
+    order(guard, 'pg_num', pool='rep', pg_num=16)
+    cluster.wait(lambda: pool_row(cluster, 'rep')['pg_num_target'] == 16, 300, 'merges')
+    before = cluster.tell('mon.a', 'config get', var='mon_max_pg_per_osd')
+    cluster.tell('mon.a', 'config set', var='mon_max_pg_per_osd', val=['1'])
+    try:
+        guard.do('abort')
+        guard.wait_phase('ABORTED', timeout=90)
+        assert numbers(cluster, 'rep')[2] == 16 and 'norebalance' not in guard.foreign().flags
+    finally:
+        cluster.tell('mon.a', 'config set', var='mon_max_pg_per_osd',
+                     val=[before['mon_max_pg_per_osd']])
+    guard.do('resume')
+    guard.wait_phase('DONE', timeout=600)
+    change(guard, 'rep', 64)
+    assert not guard.tracebacks()
+
+
 @pytest.mark.alone
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_an_erasure_coded_pool_under_load(guard: Guard) -> None:

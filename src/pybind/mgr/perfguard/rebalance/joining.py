@@ -702,6 +702,10 @@ def settle_change(draft: Draft) -> Draft:
     if change.landed(draft.observed):
         return _land(draft, change)
     if not change.stands_still(draft.observed):
+        if draft.now - draft.campaign.phase_since > draft.options.readback_timeout:
+            # The rest of it may take hours. It moves no data, so the abort need not wait for it.
+            return _take_back_burst(draft, change).event(
+                'join', 'ceph-mgr carries on with the change', 'the mons refused to stop it')
         stopped, actions = change.stop(draft.observed)
         return draft.send(*actions).set(change=stopped)
     if change_is_overdue(draft.campaign, draft.observed, draft.options):

@@ -88,7 +88,8 @@ class PgNumChange(PoolChange):
     def _overtaken(self, observation: Observation, pool: Pool) -> str:
         """Why the change is impossible: others have set pg_num or pgp_num; '' if they have not."""
         other_targets = self.pending and self._set_by_others(pool)
-        other_change = self._is_next and not at_rest(pool)
+        # After an abort that could not stop it, ceph-mgr may still carry out the step.
+        other_change = self._is_next and not at_rest(pool) and targets_of(pool) != self.step
         if not other_targets and not other_change:
             return ''
         return 'pg_num of pool %s was changed outside perfguard (%s, target %s)' % (
@@ -145,7 +146,8 @@ class PgNumChange(PoolChange):
 
     def stop(self, observation: Observation) -> Tuple[Change, List[Action]]:
         """Set the targets to what is reached: PGs that are not yet split or merged stay as they
-        are."""
+        are. The mons may refuse that: if nopgchange is set, or with an end of merges where OSDs
+        have too many PGs (OSDMonitor::check_pg_num)."""
         pool = observation.osdmap.pools[self.step.pool]
         numbers = PoolPgs(pool.id, pool.pg_num_pending, min(
             numbers_of(pool).pgp_num, pool.pg_num_pending))

@@ -2,7 +2,7 @@
 """Another pg_num for a pool: splits first, merges last, and the moves between them as releases."""
 import errno
 from dataclasses import replace
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 import pytest
 
@@ -12,6 +12,7 @@ from perfguard.rebalance.pg_num import autoscaler_risk
 from perfguard.rebalance.pool_rule import RuleChange
 from perfguard.rebalance.risks import RISKS
 
+from ..fakes import mon_model
 from ..fakes.driver import Driver
 from ..fakes.split_cluster import SplitCluster
 
@@ -376,6 +377,41 @@ def test_an_abort_stops_merges() -> None:
     assert cluster.numbers[1] == left
     driver.ask('resume')
     driver.run_to('DONE', turns=600)
+    ended(cluster, 8)
+
+
+class Unstoppable(PgpWatcher):
+    """Its mons refuse to raise a target: the OSDs have too many PGs. Another admin may set
+    nopgchange."""
+    merging = True
+
+    def _pool_set(self, command: Mapping[str, Any]) -> None:
+        if command['var'] == 'pg_num' and (
+                not self.merging or int(command['val']) > self.targets[1].pg_num):
+            raise mon_model.Refused()
+        super()._pool_set(command)
+
+    def _merge(self, now: PoolPgs) -> None:
+        if self.merging and int(self.now) % 20 == 0:
+            super()._merge(now)
+
+
+@pytest.mark.parametrize('merging', [True, False])
+def test_an_abort_ends_though_the_mons_refuse_to_stop_merges(merging: bool) -> None:
+    driver = driver_of(Unstoppable(pgs=16))
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', '8')
+    driver.run_until(lambda: cluster.numbers[1].pg_num == 14, 600)
+    cluster.merging = merging
+    driver.ask('abort')
+    before = len(cluster.sent)
+    driver.run_to('ABORTED', turns=40)
+    assert len([command for command in cluster.sent[before:] if 'osd pool set' in command['prefix']
+                ]) < 80 and 'norebalance' not in cluster.flags
+    assert cluster.numbers[1].pg_num > 8 == cluster.targets[1].pg_num
+    cluster.merging = True
+    driver.ask('resume')
+    driver.run_to('DONE', turns=900)
     ended(cluster, 8)
 
 
