@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPlace, PgCounts,
                                      PgWrites)
-from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, OsdFlows, OsdNorms, OsdWatch,
+from perfguard.watch.osds import (LONGEST_SECONDS, FEW_SLOW, OsdFlows, OsdNorms, OsdWatch,
                                   PgLatency, StoredNorm, Unexplained, add_reads, busy,
                                   faster_of_two, replica_flows, sample, without_erasure)
 from perfguard.watch.pools import DECAY_PER_READING
@@ -422,8 +422,43 @@ def test_no_osd_is_named_where_all_are_slow() -> None:
     rng = random.Random(4)
     rows = written(rng, placed(rng, 12, 4, 128), {osd: 5 * USUAL for osd in range(12)})
     assert slow(rows) == []
-    assert len(slow(written(rng, placed(rng, 60, 10, 600),
-                            {osd: 5 * USUAL for osd in range(20)}))) <= MOST_SLOW
+
+
+@pytest.mark.parametrize('osds, hosts, pgs, size', [
+    (240, 10, 8000, 3), (96, 4, 3200, 3), (72, 3, 3600, 2)])
+@pytest.mark.parametrize('seed', range(2))
+def test_all_osds_of_a_slow_host_are_found(osds: int, hosts: int, pgs: int, size: int,
+                                           seed: int) -> None:
+    """24 OSDs each. If the slowest few of them were named, noise would choose others each time."""
+    rng = random.Random(seed)
+    of_host = range(1, osds, hosts)
+    assert len(of_host) == 24 > FEW_SLOW
+    rows = written(rng, placed(rng, osds, hosts, pgs, size), dict.fromkeys(of_host, 2 * USUAL))
+    assert slow(rows) == list(of_host)
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_no_osd_is_named_where_many_are_slow(seed: int) -> None:
+    """A third are found, and no other one. If there are more, the cause is not these OSDs, but one
+    that is far slower is found."""
+    rng = random.Random(seed)
+    acting = placed(rng, 60, 10, 600, 2)
+    third = set(range(20))
+    found = set(slow(written(rng, acting, dict.fromkeys(third, 5 * USUAL))))
+    assert len(found) > 3 / 4 * len(third) and found <= third
+    many = dict.fromkeys(range(27), 5 * USUAL)
+    assert slow(written(rng, acting, many)) == []
+    assert slow(written(rng, acting, {**many, 40: 50 * USUAL})) == [40]
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_noise_makes_few_slow_replicas(seed: int) -> None:
+    """With four PGs per primary, the fastest of which is the base of the others, nearly half of all
+    replicas have an excess."""
+    rng = random.Random(seed)
+    rows = [PgWrites('1.%x' % number, tuple(rng.sample(range(800), 3)), Ops(
+        int(10 * USUAL * 1e6 * rng.lognormvariate(0, 0.45)), 10)) for number in range(3200)]
+    assert len(slow(rows)) <= FEW_SLOW + 2
 
 
 def test_nonsense() -> None:
