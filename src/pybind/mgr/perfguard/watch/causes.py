@@ -124,9 +124,9 @@ def causes(facts: OsdEvidence) -> Tuple[LikelyCause, ...]:
 
 
 #: Where the OSDs of a shared part are, and what to check of it.
-_CHECK = {DEVICE: ('on', 'check this device (SMART, kernel log)'),
-          HOST: ('on', 'check its CPU, memory, disk controller and network'),
-          RACK: ('in', 'check its switch, power and cooling')}
+CHECK_OF_PART = {DEVICE: ('on', 'check this device (SMART, kernel log)'),
+                 HOST: ('on', 'check its CPU, memory, disk controller and network'),
+                 RACK: ('in', 'check its switch, power and cooling')}
 
 
 def _shared_part(facts: OsdEvidence) -> List[LikelyCause]:
@@ -136,7 +136,7 @@ def _shared_part(facts: OsdEvidence) -> List[LikelyCause]:
         return []
     kind, name = shared.part
     evidence: Dict[str, object] = {kind: name, 'osds': list(shared.osds)}
-    where, check = _CHECK[kind]
+    where, check = CHECK_OF_PART[kind]
     if shared.devices:
         evidence['devices'] = list(shared.devices)
         check = 'check device %s, which all of them share; %s' % (', '.join(shared.devices), check)

@@ -11,13 +11,13 @@ from ..errors import HealthChecks, HealthWarning, warning
 from ..events import Event
 from ..options import Options
 from ..text import are, listed, osds_text, pgs_are, time_text
-from .causes import ClientShare, LikelyCause
+from .causes import CHECK_OF_PART, ClientShare, LikelyCause
 from .laggy import MECHANISM_TEXTS, NO_MECHANISM, LaggyEpisode, LaggyPg, Suspect
 from .osds import COMMIT_NS, STORE_COMMITS
 from .load import PoolUse
 from .pools import PoolPerformance, named_target, target_ms
 from .series import READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, mean_flow, recent
-from .slow_parts import SHARED_KINDS, shared_by, whole_parts
+from .slow_parts import DEVICE, SHARED_KINDS, shared_by, whole_parts
 from .state import Reported, WatchContext, WatchState
 from .types import Chronic, Flow, OsdVerdict, SharedPart, SlowShared
 
@@ -459,20 +459,39 @@ def _place(watch: WatchState, osd: int) -> str:
 def _chronic_summary(watch: WatchState) -> str:
     """The summary of the health check on chronically slow OSDs. A host, device or rack is named
     instead of its OSDs if most of them are chronically slow."""
-    standing = watch.slow.chronic.standing.keys()
-    # OSDs that are down may have no place.
-    whole = whole_parts(standing & watch.places.keys(), watch.places, watch.places)
+    standing, whole = watch.slow.chronic.standing.keys(), _chronic_parts(watch)
     single = standing - set().union(*whole.values())
-    shared = {part for _, part in whole}
     return '%s %s chronically slow' % (
-        _names(shared, sorted(single)), 'are' if len(shared) + len(single) > 1 else 'is')
+        _names(whole, sorted(single)), 'are' if len(whole) + len(single) > 1 else 'is')
+
+
+def _chronic_parts(watch: WatchState) -> Dict[SharedPart, Set[int]]:
+    """The hosts, devices and racks of which most OSDs are chronically slow -> these OSDs."""
+    # OSDs that are down may have no place.
+    standing = watch.slow.chronic.standing.keys() & watch.places.keys()
+    osds_by_part: Dict[SharedPart, Set[int]] = {}
+    for (_, part), osds in whole_parts(standing, watch.places, watch.places).items():
+        osds_by_part.setdefault(part, set()).update(osds)
+    return osds_by_part
 
 
 def _chronic_lines(watch: WatchState) -> List[str]:
-    verdicts, lines = watch.slow.verdicts, []
-    for osd, standing in watch.slow.chronic.standing.items():
+    """The detail of the health check on chronically slow OSDs: what to check of hosts and racks
+    that are so as a whole, then all OSDs. If all OSDs are of such hosts and racks, no new drive
+    helps, so that their lines name the command that goes on (next_steps.with_steps)."""
+    verdicts, standing = watch.slow.verdicts, watch.slow.chronic.standing
+    parts = {part: osds for part, osds in sorted(_chronic_parts(watch).items())
+             if part[0] != DEVICE}
+    no_drive = standing.keys() == set().union(*parts.values())
+    lines = []
+    for (kind, name), osds in parts.items():
+        where, check = CHECK_OF_PART[kind]
+        lines.append('%s %s: %d OSDs %s it are chronically slow: %s before any drive%s' % (
+            kind, name, len(osds), where, check,
+            '; "ceph perfguard why osd.%d" lists the evidence' % min(osds) if no_drive else ''))
+    for osd, chronic_osd in standing.items():
         verdict = verdicts.get(osd)
-        lines.append('%s: %s%s' % (_place(watch, osd), standing.why, '; slow now: ' + verdict.why
+        lines.append('%s: %s%s' % (_place(watch, osd), chronic_osd.why, '; slow now: ' + verdict.why
                                    if verdict is not None and verdict.slow else ''))
     return lines
 

@@ -19,6 +19,7 @@ from perfguard.text import time_text
 from perfguard.watch import report, state
 from perfguard.watch.causes import ClientShare, LikelyCause
 from perfguard.watch.laggy import LOAD, NO_MECHANISM, LaggyEpisode, LaggyPg, Suspect
+from perfguard.watch.next_steps import with_steps
 from perfguard.watch.osds import OsdFlows
 from perfguard.watch.pools import PoolPerformance
 from perfguard.watch.report import (CHRONIC, EVENT_KINDS, LAGGY, LATENCY_CHECK, SLOW, Announcer,
@@ -363,7 +364,15 @@ def test_a_host_whose_osds_are_slow_again_and_again_is_named() -> None:
     cluster.watch.slow.chronic._standing = standing
     check = cluster.checks[CHRONIC]
     assert check['summary'] == 'host h1 and osd.9 are chronically slow'
-    assert check['detail'][4] == 'osd.9 on h2: slow 9.0 % of the time'
+    assert check['detail'][0] == 'host h1: 4 OSDs on it are chronically slow: check its CPU, ' \
+        'memory, disk controller and network before any drive'
+    assert check['detail'][5] == 'osd.9 on h2: slow 9.0 % of the time'
+    assert 'for a new drive' in with_steps(cluster.checks)[CHRONIC]['detail'][-1]
+    # Without osd.9, no new drive helps.
+    del standing[9]
+    detail = with_steps(cluster.checks)[CHRONIC]['detail']
+    assert detail[0].endswith('before any drive; "ceph perfguard why osd.4" lists the evidence')
+    assert len(detail) == 5 and not any('new drive' in line for line in detail)
 
 
 def test_a_slow_osd_is_the_only_one_named() -> None:
@@ -1204,6 +1213,8 @@ def test_the_detail_of_slow_osds() -> None:
     checks = health_checks(known.watch, in_context())
     assert not any('host h0' in line for line in checks[SLOW]['detail'])
     assert checks[CHRONIC] == warning('host h0 and osd.8 are chronically slow', [
+        'host h0: 2 OSDs on it are chronically slow: check its CPU, memory, disk controller and '
+        'network before any drive',
         'osd.0 on h0: again and again; slow now: slow reads', 'osd.1 on h0: again and again',
         'osd.8: again and again'])
 
