@@ -328,8 +328,8 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float,
     for their pools (at most MOST_PRIMARY), plus what the replica itself adds. So an OSD with many
     PGs of a slow pool does not look slow.
 
-    `rows`: the writes of each PG; `seconds`: for which they were counted, above 0; `kinds`: OSD ->
-    its kind.
+    `rows`: the writes of the PGs with the most of them on each OSD; `seconds`: for which they were
+    counted, above 0; `kinds`: OSD -> its kind.
     """
     pgs = [PgLatency(row) for row in rows if row.write.sane and row.write.number >= LEAST_WRITES
            and row.acting and row.acting[0] != NO_OSD]
