@@ -34,11 +34,13 @@ CAUSE_OPS = 50.0
 COMPACTION_BYTES = 1 << 20
 COMPACTION_RATIO = 2.0
 
-#: Work besides client operations: code -> count of PGs, text.
+#: Work besides client operations: code -> count of PGs, text. PgCounts has no PGs that OSDs delete,
+#: since these are in no acting set.
 WORK = {'deep_scrub': ('deep_scrubbing', 'deep scrub of %s'),
         'snaptrim': ('snaptrim', 'removal of deleted snapshots in %s'),
         'backfill': ('backfilling', 'backfill of %s'),
-        'recovery': ('recovering', 'recovery of %s')}
+        'recovery': ('recovering', 'recovery of %s'),
+        'deletion': ('', 'deletion of %s')}
 #: Minimum ratio of the PGs that it works on to those of its peers' median. What all OSDs do makes
 #: none of them slower than the others.
 WORK_RATIO = 2.0

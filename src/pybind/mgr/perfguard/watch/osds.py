@@ -13,7 +13,7 @@ from ..cluster.types import (NO_OSD, ClientOps, OsdCounters, OsdMap, OsdPlace, P
 from .pools import DECAY_PER_READING
 from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, History,
                      Amount, flow_of, recent_total)
-from .types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
+from .types import DELETION, NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
 #: Maximum time between two reports that form an interval.
 LONGEST_SECONDS = 120.0
@@ -157,14 +157,46 @@ def without_erasure(samples: Sequence[OsdSample], reads: Mapping[int, Sequence[i
     return checked
 
 
-def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) -> Dict[int, str]:
-    """OSD -> the kind of its work besides client operations (TARGET, SOURCE or SCRUB; of several,
-    the first), of OSDs with such work. `counts`: OSD -> PGs with it in their acting set.
+#: For how long the deletion of PGs may be why an OSD is slow, after the last backfill. A slow disk
+#: takes hours for one (osd_delete_sleep_hdd), and the last ones of an expansion are many. A failing
+#: drive must not delete for ever without being found: so long is the memory for chronic slowness.
+DELETION_SECONDS = 12 * 3600.0
+
+
+class Deletions:
+    """The PGs that OSDs delete, as long as that may be why they are slow."""
+
+    def __init__(self) -> None:
+        #: OSD that deletes PGs -> since when it has done so without backfill in the cluster.
+        self._since: Dict[int, float] = {}
+        #: OSD -> number of PGs, for at most DELETION_SECONDS after the last backfill.
+        self.pgs: Mapping[int, int] = {}
+
+    def update(self, now: float, counts: Mapping[int, PgCounts],
+               deleting: Mapping[int, int]) -> None:
+        """Add a reading. `counts`: OSD -> PGs with it in their acting set; `deleting`: OSD -> PGs
+        that it deletes."""
+        moving = _moves(counts)
+        self._since = {osd: now if moving else self._since.get(osd, now) for osd in deleting}
+        self.pgs = {osd: number for osd, number in deleting.items()
+                    if now - self._since[osd] <= DELETION_SECONDS}
+
+
+def _moves(counts: Mapping[int, PgCounts]) -> bool:
+    """Whether PGs backfill, or wait for that. `counts`: by OSD."""
+    return any(count.backfilling or count.backfill_wait for count in counts.values())
+
+
+def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters],
+         deleting: Collection[int] = ()) -> Dict[int, str]:
+    """OSD -> the kind of its work besides client operations (TARGET, SOURCE, DELETION or SCRUB; of
+    several, the first), of OSDs with such work. `counts`: OSD -> PGs with it in their acting set;
+    `deleting`: OSDs that delete PGs (Deletions.pgs).
 
     While PGs backfill, an OSD that holds PGs without being in their acting set is a target, or will
     delete PGs that have moved to others.
     """
-    moving = any(count.backfilling or count.backfill_wait for count in counts.values())
+    moving = _moves(counts)
     reasons: Dict[int, str] = {}
     for osd, counter in counters.items():
         count = counts.get(osd, _NO_COUNTS)
@@ -172,6 +204,8 @@ def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) ->
             reasons[osd] = TARGET
         elif count.backfilling or count.recovering:
             reasons[osd] = SOURCE
+        elif osd in deleting:
+            reasons[osd] = DELETION
         elif count.deep_scrubbing:
             reasons[osd] = SCRUB
     return reasons

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from operator import add
+from types import MappingProxyType
 from typing import (Callable, ContextManager, Deque, Dict, FrozenSet, Iterable, List, Mapping,
                     NamedTuple, Optional, Sequence, Set, Tuple, TypeVar)
 
@@ -23,8 +24,8 @@ from .drives import Firmwares, drive_evidence, firmwares
 from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, episode_after, suspects
 from .op_counts import QuietOps
 from .op_sizes import OpSizes
-from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy, faster_of_two,
-                   replica_flows, without_erasure)
+from .osds import (Deletions, OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy,
+                   faster_of_two, replica_flows, without_erasure)
 from .pools import PoolOps, PoolSettings, PoolWatch, RaisedAlarm, ops_by_pool
 from .rounds import Rounds, Work, chunks, latest
 from .series import ChartRows, Charts, History, HistoryPoint, LatencyPercentiles, newer
@@ -158,6 +159,7 @@ class WatchState:
         self._counts_read = math.inf
         #: Work besides client operations, from these counts.
         self._work = ExtraWorks()
+        self._deletions = Deletions()
         #: As in Readings, from the last one that had them.
         self.ping_ms: Mapping[int, float] = {}
         self._peer_ping_ms: Mapping[int, Mapping[int, float]] = {}
@@ -216,19 +218,21 @@ class WatchState:
         seconds = readings.seconds if 0.0 < readings.seconds <= LONGEST_SECONDS else 0.0
         self._unknown_seconds = \
             self._unknown_seconds + seconds if context.signals.counts.unreported else 0.0
+        self.deleting = {osd: read.deleting for osd, read in readings.counters.items()
+                         if read.deleting}
         if readings.osd_counts is not None:
             # OSDs report their PGs once per period, so the counts may be that old.
             self.osd_counts, self._counts_read = readings.osd_counts, context.now - context.period
+        self._deletions.update(context.now, self.osd_counts, self.deleting)
+        if readings.osd_counts is not None:
             # While PGs are unreported, it is not known when their work began.
             if self._is_reported:
                 self._work.update(context.now, self._counts_read, self.osd_counts, readings.places,
-                                  options.slow_osd_seconds)
+                                  options.slow_osd_seconds, self._deletions.pgs)
         if readings.ping_ms is not None:
             self.ping_ms, self._peer_ping_ms = readings.ping_ms, readings.peer_ping_ms
         if readings.untrimmed_epochs is not None:
             self.untrimmed_epochs = readings.untrimmed_epochs
-        self.deleting = {osd: read.deleting for osd, read in readings.counters.items()
-                         if read.deleting}
         self.places, self.silent = readings.places, readings.silent
         self.unreported = readings.unreported
         self.devices = _shared_devices(readings.places)
@@ -347,8 +351,9 @@ class WatchState:
         round or begin the next one. `ops`: by pool."""
         self._probed |= context.probed.osds
         self._update_replicas(readings)
-        self._since_round.add(context, readings, busy(self.osd_counts, readings.counters),
-                              self._settled(context), options)
+        self._since_round.add(
+            context, readings, busy(self.osd_counts, readings.counters, self._deletions.pgs),
+            self._settled(context), options)
         self._sizes.update(ops, readings.pg_writes, context.osdmap.pools, readings.places)
         self.rounds.note_reading(context.turns_per_reading)
         if self.rounds.idle:
@@ -732,17 +737,20 @@ class ExtraWorks:
         self._early_seconds = 0.0
 
     def update(self, now: float, begin: float, counts: Mapping[int, PgCounts],
-               places: Mapping[int, OsdPlace], slow_osd_seconds: float) -> None:
+               places: Mapping[int, OsdPlace], slow_osd_seconds: float,
+               deleting: Mapping[int, int] = MappingProxyType({})) -> None:
         """Add a reading of what OSDs worked on at some time between `begin` and `now`. Work
         continues if it is in two readings in a row, however far apart, or pauses for at most
-        `slow_osd_seconds`. `counts`: OSD -> PGs with it in their acting set."""
+        `slow_osd_seconds`. `counts`: OSD -> PGs with it in their acting set; `deleting`: OSD -> PGs
+        that it deletes."""
         self._first = min(self._first, now)
         # An OSD counts as slow from half of a window before its median rises (slow_osds.py).
         self._early_seconds = slow_osd_seconds / 2
         lasting = {key: span for key, span in self._spans.items()
                    if span.last_read == self._last or now - span.last_read <= slow_osd_seconds}
         for code, (count, _) in WORK.items():
-            numbers: Dict[int, int] = {osd: getattr(row, count) for osd, row in counts.items()}
+            numbers = {osd: int(getattr(row, count)) for osd, row in counts.items()} if count \
+                else deleting
             if not any(numbers.values()):
                 continue
             medians = PeerMedians(numbers, places)

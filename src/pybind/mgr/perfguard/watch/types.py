@@ -51,6 +51,7 @@ class Sizes(NamedTuple):
 #: Work of an OSD besides client operations.
 TARGET = 'backfill target'
 SOURCE = 'backfill'
+DELETION = 'deletion of PGs'
 SCRUB = 'deep scrub'
 
 
@@ -62,7 +63,7 @@ class OsdReading:
     samples: Sequence[OsdSample]
     #: OSDs without a place are ignored.
     places: Mapping[int, OsdPlace]
-    #: OSD -> TARGET, SOURCE or SCRUB if it has work besides client operations.
+    #: OSD -> TARGET, SOURCE, DELETION or SCRUB if it has work besides client operations.
     busy: Mapping[int, str]
     #: The samples may become part of baselines.
     learning: bool = True

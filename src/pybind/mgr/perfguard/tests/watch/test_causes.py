@@ -5,8 +5,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from perfguard.cluster.types import (ClientLoad, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts,
-                                     Readings, Signals)
+from perfguard.cluster.types import (NO_OPS, ClientLoad, KvBytes, ObjectLoad, OsdCounters, OsdMap,
+                                     OsdPlace, PgCounts, Readings, Signals)
 from perfguard.watch.causes import (ExtraWork, KvWrites, OsdEvidence, causes, heavy_clients,
                                     switch_side)
 from perfguard.watch import state
@@ -385,6 +385,20 @@ def add(watch: state.WatchState, context: state.WatchContext, now: float,
         places: Dict[int, OsdPlace], counts: Dict[int, PgCounts], unreported: int = 0) -> None:
     watch.update(replace(context, now=now, signals=Signals(PgCounts(unreported=unreported))),
                  Readings(5.0, {}, (), places, osd_counts=counts), OPTIONS)
+
+
+def test_deletion_of_pgs_is_a_cause() -> None:
+    """At the end of an expansion all PGs are clean, and one OSD still deletes PGs."""
+    places = {osd: place(osd) for osd in range(6)}
+    watch, context = watched(places, osd_counts={})
+    deleting: List[Tuple[float, List[int]]] = [(1e9 + 5, []), (1e9 + 10, [3]), (1e9 + 15, [3])]
+    for now, osds in deleting:
+        counters = OsdCounters(now, NO_OPS, NO_OPS, NO_OPS, NO_OPS, deleting=40)
+        watch.update(replace(context, now=now), Readings(
+            5.0, dict.fromkeys(osds, counters), (), places, osd_counts={}), OPTIONS)
+    slow_since(watch, 1e9 + 12)
+    assert {osd: [(cause.code, cause.text) for cause in watch.causes_of(osd, context)]
+            for osd in (2, 3)} == {2: [], 3: [('deletion', 'deletion of 40 PGs')]}
 
 
 def slow_since(watch: state.WatchState, since: float) -> None:

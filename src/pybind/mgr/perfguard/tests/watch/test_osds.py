@@ -7,11 +7,11 @@ import pytest
 
 from perfguard.cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPlace, PgCounts,
                                      PgWrites)
-from perfguard.watch.osds import (LONGEST_SECONDS, FEW_SLOW, OsdFlows, OsdNorms, OsdWatch,
-                                  PgLatency, StoredNorm, Unexplained, add_reads, busy,
+from perfguard.watch.osds import (FEW_SLOW, LONGEST_SECONDS, Deletions, OsdFlows, OsdNorms,
+                                  OsdWatch, PgLatency, StoredNorm, Unexplained, add_reads, busy,
                                   faster_of_two, replica_flows, sample, without_erasure)
 from perfguard.watch.pools import DECAY_PER_READING
-from perfguard.watch.types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
+from perfguard.watch.types import DELETION, NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
 MS = 1000000
 NAN = float('nan')
@@ -75,10 +75,30 @@ def test_osds_with_other_work() -> None:
     counts = {osd: count for osd, (count, _, _) in kinds.items() if osd != 6}
     read = {osd: counters(10.0)._replace(pgs=pgs) for osd, (_, pgs, _) in kinds.items()}
     assert busy(counts, read) == {osd: kind for osd, (_, _, kind) in kinds.items() if kind}
-    # Without movement an OSD with more PGs has nothing to do for them.
+    # Without movement an OSD with more PGs has nothing to do for them, unless it deletes them.
     quiet = {osd: counts[osd] for osd in (0, 1, 4)}
     assert busy(quiet, read) == {4: SCRUB}
     assert busy({**quiet, 1: PgCounts(total=10, backfill_wait=1)}, read)[0] == TARGET
+    assert busy(quiet, read, {0: 1, 4: 1}) == {0: DELETION, 4: DELETION}
+    assert busy(counts, read, {0: 1, 1: 1, 2: 1}) == {
+        **busy(counts, read), 1: DELETION}
+
+
+def test_deletion_of_pgs_is_no_excuse_for_ever() -> None:
+    deletions = Deletions()
+    moving, still = {7: PgCounts(total=10, backfill_wait=1)}, {7: PgCounts(total=10)}
+    now = 1e9
+    for counts, hours, deleting, pgs in (
+            # An expansion takes days, in which OSDs delete PGs all the time.
+            (moving, 100, {3: 2}, {3: 2}), (moving, 0, {3: 2}, {3: 2}),
+            (still, 11.9, {3: 40, 4: 1}, {3: 40, 4: 1}), (still, 0.2, {3: 39, 4: 1}, {4: 1}),
+            (still, 0.2, {3: 1}, {}), (still, 0, {4: 1}, {4: 1}),
+            # It begins anew.
+            (still, 11.9, {3: 2}, {3: 2}), (still, 0, {3: 2}, {3: 2}),
+            (still, 12.0, {3: 1}, {3: 1}), (still, 0.1, {3: 1}, {}), (moving, 9, {3: 1}, {3: 1})):
+        now += 3600.0 * hours
+        deletions.update(now, counts, deleting)
+        assert deletions.pgs == pgs, (hours, deleting)
 
 
 def client(osd: int, ms: float, number: int = 1000, pool: int = 1) -> ClientOps:

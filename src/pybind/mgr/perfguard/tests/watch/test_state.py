@@ -22,8 +22,8 @@ from perfguard.watch.slow_osds import StoredSlow
 from perfguard.watch.slowness import SlowSettings
 from perfguard.watch.steps import ClusterChange, Step
 from perfguard.watch.stop_conditions import Touched
-from perfguard.watch.types import (SCRUB, Alarm, Chronic, Flow, OsdReading, OsdVerdict, SlowPart,
-                                   SlowShared)
+from perfguard.watch.types import (DELETION, SCRUB, Alarm, Chronic, Flow, OsdReading, OsdVerdict,
+                                   SlowPart, SlowShared)
 
 
 @pytest.mark.parametrize('laggy, waiting, since', [
@@ -103,6 +103,10 @@ def test_what_an_osd_does_more_than_its_peers() -> None:
     works.update(105.0, 100.0, {1: PgCounts(backfilling=3), 2: PgCounts(backfilling=2),
                                 3: PgCounts(backfilling=2)}, PLACES, 60.0)
     assert works.of(1, 200.0) == () and works.of(5, 200.0) == ()
+    # PGs that it deletes are in no acting set.
+    works.update(110.0, 105.0, {}, PLACES, 60.0, {2: 6, 3: 1, 4: 1})
+    assert works.of(2, 200.0) == (ExtraWork('deletion', 6, 1.0, True),)
+    assert works.of(3, 200.0) == ()
 
 
 @pytest.mark.parametrize('slow_since, was_first', [
@@ -642,6 +646,8 @@ def test_what_is_read_during_a_round_is_judged_with_the_next(
     turns.turn()
     assert judged.reading.learning and judged.reading.settled and judged.reading.busy == {}
     assert judged.reading.observed == 5.0
+    turns.turn(counters={1: counters(turns.now, 2)._replace(deleting=2)})
+    assert judged.reading.busy == {1: DELETION}
 
 
 def pg_writes(pool: int, ms: float, *acting: int) -> Tuple[PgWrites, ...]:
