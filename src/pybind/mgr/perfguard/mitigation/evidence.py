@@ -7,6 +7,7 @@ from ..errors import Code, Reason
 from ..observation import Observation
 from ..text import pgs_are, plural
 from ..watch.osds import OsdReads
+from ..watch.report import SLOW
 from ..watch.stop_conditions import is_muted, is_waived
 from .types import Evidence, MitigationState, Trouble
 
@@ -51,7 +52,7 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
     return Evidence(tuple(trouble), frozenset(untouched), _moves(counts), counts.rebalancing,
                     counts.degraded, blocked, dict(slow_osds), is_incomplete, evacuating,
                     waiting=waiting, recovering=waiting + counts.degraded_recovering > 0,
-                    accepted=accepted)
+                    accepted=accepted, slow_osds_muted=SLOW in signals.muted)
 
 
 def _moves(counts: PgCounts) -> bool:

@@ -54,9 +54,13 @@ LEAST_PRIMARIES = 2
 #: Intervals for which the primary affinity of an OSD is not lowered again: each change makes its
 #: PGs peer.
 AFFINITY_REST_INTERVALS = 20
-#: Number of times within RETURNED_SECONDS that the primary affinity of an OSD is given back. An OSD
-#: that is slow only while it leads PGs is healthy as soon as its affinity is lowered.
-MOST_RETURNED = 2
+#: Time for which the primary affinity of an OSD remains lowered that was slow again after it was
+#: given back, and how many times as long with each further time within RETURNED_SECONDS. An OSD
+#: that is slow only while it leads PGs, such as a drive that is slow at reads, is not reported as
+#: slow while its affinity is lowered, so giving it back is a trial: after 1, 4 and 16 hours, and
+#: then three times a day.
+AGAIN_SECONDS = 3600.0
+AGAIN_FACTOR = 4.0
 RETURNED_SECONDS = 86400.0
 #: Number of times within GIVEN_BACK_SECONDS that a rung against movement is given back. Trouble
 #: that returns then is in vain.
@@ -457,15 +461,22 @@ def _undo_one_rung(draft: _Draft) -> _Draft:
     if highest.rung in MOVEMENT_RUNGS:
         draft = replace(draft, state=replace(
             draft.state, given_back=(*draft.state.given_back, (highest.rung, draft.now))))
-    return _begin_undo(draft, highest, 'the cause has cleared').note_step()
+    # An OSD that leads no PGs may not show whether it is slow.
+    why = 'it is not reported as slow' if highest.rung is Rung.AFFINITY else 'the cause has cleared'
+    return _begin_undo(draft, highest, why).note_step()
 
 
 def _has_cleared(draft: _Draft, step: LadderStep) -> bool:
-    """Whether the evidence for a step has cleared. Never for faster recovery, which `_accelerate`
-    ends."""
+    """Whether the evidence for a step has cleared, for long enough if the OSD of a primary affinity
+    was slow again each time. Never for faster recovery, which `_accelerate` ends."""
     if step.rung is Rung.AFFINITY:
-        return int(step.subject) not in draft.evidence.slow_osds \
-            and not draft.evidence.is_incomplete
+        osd = int(step.subject)
+        # An OSD that is down, or was removed, leads nothing in any case.
+        is_tried_later = step.stage is StepStage.HELD and osd in draft.view.hosts \
+            and not draft.evidence.slow_osds_muted \
+            and draft.now - step.since < _again_seconds(draft, osd)
+        return osd not in draft.evidence.slow_osds and not draft.evidence.is_incomplete \
+            and not is_tried_later
     if step.stage is StepStage.IN_VAIN:
         # Shown while the trouble lasts, and, if the rung is not applied for now, until it is clear.
         return not any(trouble.in_vain for trouble in draft.state.troubles) \
@@ -561,9 +572,12 @@ def _take_affinity(draft: _Draft) -> _Draft:
         if not limit:
             if name in limited:
                 draft = draft.drop(limited[name])
-            record = Held(_affinity_text(affinities[osd]), '0')
-            return draft.add(Rung.AFFINITY, why, name,
-                             settings=(Setting(SettingKind.AFFINITY, name, '', record),))
+            record, times = Held(_affinity_text(affinities[osd]), '0'), len(_returns(draft, osd))
+            return draft.add(
+                Rung.AFFINITY, why, name,
+                settings=(Setting(SettingKind.AFFINITY, name, '', record),),
+                note='it was slow again after it was given back, %s within a day'
+                     % plural(times, 'time') if times else '')
         if name not in limited:
             draft = draft.add_limited(Rung.AFFINITY, why, name, limit)
         elif limited[name].note != limit:
@@ -591,13 +605,22 @@ def _affinity_limit(draft: _Draft, osd: int) -> str:
     remaining = sum(1 for osd_id in up if osd_id != osd and ladder_view.affinities[osd_id] > 0.0)
     if remaining < max(LEAST_PRIMARIES, PRIMARIES_SHARE * len(up)):
         return 'only %s would be left with a primary affinity above 0' % plural(remaining, 'OSD')
-    returned = [when for osd_id, when in draft.state.returned if osd_id == osd]
+    returned = _returns(draft, osd)
     if returned and draft.now - max(returned) < draft.rest_seconds:
         return 'it was given back less than %d s ago' % draft.rest_seconds
-    if len(returned) >= MOST_RETURNED:
-        return ('it was lowered and given back %d times within a day: the OSD is slow only while '
-                'it leads PGs' % len(returned))
     return ''
+
+
+def _returns(draft: _Draft, osd: int) -> List[float]:
+    """When the primary affinity of an OSD was given back within RETURNED_SECONDS."""
+    return [when for osd_id, when in draft.state.returned if osd_id == osd]
+
+
+def _again_seconds(draft: _Draft, osd: int) -> float:
+    """Time for which the primary affinity of an OSD remains lowered though no check names it; 0.0
+    once it was last given back RETURNED_SECONDS ago."""
+    times = len(_returns(draft, osd))
+    return AGAIN_SECONDS * AGAIN_FACTOR ** (times - 1) if times else 0.0
 
 
 # ---- Faster recovery

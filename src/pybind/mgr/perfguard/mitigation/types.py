@@ -192,6 +192,8 @@ class Evidence:
     recovering: bool = False
     #: Conditions that are no evidence, as the operator has accepted them for the campaign.
     accepted: Tuple[Reason, ...] = ()
+    #: PERFGUARD_SLOW_OSD is muted: `slow_osds` has only chronically slow OSDs.
+    slow_osds_muted: bool = False
 
     @property
     def against_norebalance(self) -> str:

@@ -203,7 +203,8 @@ class SlowOsds:
                 if osd in reading.probed:
                     # Nothing is known of it meanwhile, so nothing is forgotten.
                     state = state._replace(evidence=now)
-                elif any([window.is_fed(finding.channel) for finding in judged.get(osd, ())]):
+                elif any([window.is_fed(finding.channel) for finding in judged.get(osd, ())]) \
+                        and not (osd in reading.replicas_only and _hides_reads(state, window)):
                     state = _count_time(state, excused.findings[osd], window, interval)
                 else:
                     state = _without_evidence(state, interval)
@@ -325,7 +326,8 @@ class SlowOsds:
                     finding, _ = worst(
                         _against_earlier(state, excused.findings.get(osd, ()), settings),
                         settings.ratio)
-                    if finding is not None:
+                    # Operations before this interval say nothing of it: the text remains.
+                    if finding is not None and state.evidence == self._now:
                         states[osd] = state._replace(
                             why=describe(finding, self._now - state.since))
             yield 2 * len(osds)
@@ -535,6 +537,13 @@ def _seconds_until_slow(state: _State, settings: SlowSettings) -> float:
 def _began_after(state: _State, when: float, settings: SlowSettings) -> bool:
     """Whether an OSD that is not slow yet went over the ratio after a point in time, or at it."""
     return not state.slow and state.since > when - settings.seconds / SLOTS
+
+
+def _hides_reads(state: _State, window: OsdWindow) -> bool:
+    """Whether a slow OSD with a primary affinity of 0 has no operations of the kinds in which it
+    was slow: a drive that is slow only at reads commits as fast as others."""
+    return state.slow and bool(state.last_expected) \
+        and not any(map(window.is_fed, state.last_expected))
 
 
 def _without_evidence(state: _State, interval: _Interval) -> _State:

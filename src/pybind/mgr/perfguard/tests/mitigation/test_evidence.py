@@ -56,6 +56,13 @@ def test_muted_checks_are_no_evidence(check: str, left: List[str]) -> None:
     assert [reason.code for reason in seen.trouble] == left
 
 
+@pytest.mark.parametrize('check, muted', [
+    ('PERFGUARD_SLOW_OSD', True), ('PERFGUARD_OSD_CHRONIC', False)])
+def test_whether_slow_osds_are_muted(check: str, muted: bool) -> None:
+    signals = Signals(PgCounts(), muted=frozenset({check}))
+    assert evidence(signals, False, (), {}, False).slow_osds_muted is muted
+
+
 @pytest.mark.parametrize('muted', [(), ('PERFGUARD_LATENCY',)])
 def test_acknowledged_conditions_are_reported_while_they_last(muted: Tuple[str, ...]) -> None:
     signals = Signals(PgCounts(laggy=1), muted=frozenset(muted))

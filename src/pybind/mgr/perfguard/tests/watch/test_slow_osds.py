@@ -51,6 +51,7 @@ class Clock:
         self.settled = True
         self.partners: Dict[int, Set[int]] = {}
         self.probed: Set[int] = set()
+        self.replicas_only: Set[int] = set()
         self.sizes: Dict[int, Sizes] = {}
         #: Seconds between two readings of the work besides client operations; 0: with each beat.
         self.busy_seconds = 0.0
@@ -65,7 +66,7 @@ class Clock:
                 self._busy_read, self._busy = self.now, dict(self.busy)
             whole(self.detector.round(OsdReading(
                 self.now, [make(osd) for osd in self.places], self.places, self._busy,
-                self.learning, self.settled, partners=self.partners, probed=self.probed,
+                self.learning, self.settled, self.replicas_only, self.partners, self.probed,
                 busy_read=self._busy_read, sizes=self.sizes), SETTINGS))
         return self.slow()
 
@@ -574,6 +575,42 @@ def test_no_evidence_neither_raises_nor_clears_until_it_is_stale() -> None:
     assert clock.play(300, idle) == {3}
     assert clock.detector.verdicts[3].score is None
     assert not clock.play(400, idle)
+
+
+def without_reads(osd: int) -> OsdSample:
+    """osd.7 leads no PGs, so it only commits what it replicates."""
+    usual = sample(osd)
+    return usual if osd != 7 else OsdSample(osd, BEAT, commit=usual.commit)
+
+
+def test_commits_do_not_show_that_an_osd_has_recovered_whose_reads_are_slow() -> None:
+    clock = Clock()
+    clock.play(300)
+    assert clock.play(180, slow_ones({7}, read=4.0)) == {7}
+    before = clock.detector.verdicts[7]
+    clock.replicas_only = {7}
+    assert clock.play(FORGET_SECONDS, without_reads) == {7}
+    after = clock.detector.verdicts[7]
+    assert after.since == before.since and 'reads take' in after.why
+    # A time without evidence is limited, so that the OSD is judged anew.
+    assert not clock.play(60, without_reads)
+    clock.replicas_only = set()
+    assert clock.play(180, slow_ones({7}, read=4.0)) == {7}
+
+
+def test_an_osd_that_leads_no_pgs_recovers_by_what_was_slow_of_it() -> None:
+    clock = Clock()
+    clock.play(300)
+    assert clock.play(180, slow_ones({7}, read=4.0, write=4.0)) == {7}
+    clock.replicas_only = {7}
+    assert clock.play(50, without_reads) == {7}
+    assert not clock.play(50, without_reads)
+    # With reads in spite of that: where all OSDs have an affinity of 0, they lead PGs.
+    assert clock.play(180, slow_ones({7}, read=4.0)) == {7}
+    assert not clock.play(150)
+    # An earlier mgr has not stored in which kinds it was slow.
+    clock.detector.load({7: StoredSlow(clock.now - 300.0, 'x')}, clock.now)
+    assert not clock.play(120, without_reads)
 
 
 def test_a_hot_healthy_osd_is_not_slow() -> None:
