@@ -409,7 +409,8 @@ class Observing:
         jobs, watching, now = self._jobs, self._jobs.watching, observation.now
         watching.turn(now, view, observation.signals, options, jobs.rebalance.in_flight,
                       probing=jobs.probing.affects_latency(now, observation.stats_period),
-                      probed=jobs.probing.loaded(now, observation.stats_period))
+                      probed=jobs.probing.loaded(now, observation.stats_period),
+                      weights=observation.crush.weights())
         return replace(observation, clients=watching.clients, osd_counts=watching.osd_counts,
                        slow_osds=frozenset(watching.watched.slow_osds),
                        deleting=watching.deleting, devices=watching.devices,

@@ -153,9 +153,9 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
     HealthCheck(
         'PERFGUARD_OSD_CHRONIC',
         'OSDs, or most OSDs of a host, are slow in repeated episodes, or remain slow. The detail '
-        'names the share of the time, its beginning, the number of episodes, and the slowdown.',
-        'Replace the drive (``replace``), or find the cause of the episodes with ``why``. The '
-        'check clears after a day without an episode, or six hours after a short one.'),
+        'names the share of time, its beginning, the episodes, and the slowdown.',
+        'Replace the drive (``replace``), or find the cause with ``why``. The check clears after a '
+        'day without an episode, six hours after a short one, or once the OSD is drained.'),
     HealthCheck(
         'PERFGUARD_LATENCY',
         'The client latency of a pool is much higher than its baseline. The detail says whether '

@@ -198,15 +198,15 @@ class ChronicOsds:
         self._scale = 1.0
         #: OSD -> the finding on it, of all OSDs that are chronically slow.
         self._standing: Dict[int, Chronic] = {}
-        #: OSDs that are down and out, whose findings are not reported.
-        self._away: Collection[int] = ()
+        #: OSDs that are down and out, or drained, whose findings are not reported.
+        self.away: Collection[int] = ()
         #: OSD whose last finding was cleared without evidence of health -> why.
         self.unjudged: Dict[int, str] = {}
 
     @property
     def standing(self) -> Mapping[int, Chronic]:
         """The OSDs that are chronically slow."""
-        return {osd: chronic for osd, chronic in self._standing.items() if osd not in self._away}
+        return {osd: chronic for osd, chronic in self._standing.items() if osd not in self.away}
 
     def shares(self) -> Dict[int, float]:
         """Share of the time (0 to 1) in which each OSD was slow, within the memory."""
@@ -263,8 +263,9 @@ class ChronicOsds:
 
     def keep(self, osds: Collection[int], away: Collection[int] = ()) -> None:
         """Forget all but these OSDs, which include those that are down, and have no place. `away`:
-        OSDs that are down and out: their findings are not reported until they return."""
-        self._away = away
+        OSDs that are down and out, or drained: their findings are not reported until they return.
+        """
+        self.away = away
         for osd in self._counts.keys() - osds:
             del self._counts[osd]
             self._standing.pop(osd, None)

@@ -231,12 +231,14 @@ class Watching:
         return self._watch.devices
 
     def turn(self, now: float, view: View, signals: Signals, options: Options,
-             in_flight: int, probing: bool, probed: Touched = NOTHING) -> None:
+             in_flight: int, probing: bool, probed: Touched = NOTHING,
+             weights: Mapping[int, float] = {}) -> None:
         """Take a reading, if a stats period has passed since the last one. If not, continue the
         round that judges the OSDs, if one has begun.
 
         `in_flight`: number of PGs that a campaign moves. `probing`: a probe affects client latency.
-        `probed`: the OSDs and pools that may have operations of probes.
+        `probed`: the OSDs and pools that may have operations of probes. `weights`: OSD -> CRUSH
+        weight.
         """
         period = self._cluster.stats_period()
         self._turns_since += 1
@@ -247,7 +249,7 @@ class Watching:
         context = WatchContext(now, signals, view.osdmap, view.placement, period,
                                idle=not (in_flight or probing), probing=probing,
                                in_flight=in_flight, probed=probed, drives=self._drives(),
-                               turns_per_reading=self._turns_since)
+                               turns_per_reading=self._turns_since, weights=weights)
         if is_due:
             self._read_at, self._turns_since = now, 0
             if probing:

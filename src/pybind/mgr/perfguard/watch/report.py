@@ -668,7 +668,9 @@ def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[s
         return '%s %s no longer watched' % (
             problem.subject, 'are' if problem.check == LATENCY_CHECK else 'is'), \
             '%s: %s' % (after, why_unwatched)
-    why_unjudged = {'osd.%d' % osd: why for osd, why in watch.slow.chronic.unjudged.items()}
+    counts = watch.slow.chronic
+    why_unjudged = {'osd.%d' % osd: why for osd, why in (
+        *dict.fromkeys(counts.away, 'it has no PGs').items(), *counts.unjudged.items())}
     if problem.check == CHRONIC and problem.subject in why_unjudged:
         after = '%s: %s' % (after, why_unjudged[problem.subject])
     last = watch.laggy.last_episode

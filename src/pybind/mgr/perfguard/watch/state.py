@@ -7,9 +7,10 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from operator import add
 from types import MappingProxyType
-from typing import (Callable, ContextManager, Deque, Dict, FrozenSet, Iterable, List, Mapping,
-                    NamedTuple, Optional, Sequence, Set, Tuple, TypeVar)
+from typing import (AbstractSet, Callable, ContextManager, Deque, Dict, FrozenSet, Iterable, List,
+                    Mapping, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar)
 
+from ..cluster.crush import LIGHT
 from ..cluster.drive_health import DriveHealth
 from ..cluster.inventory import shared_devices
 from ..cluster.types import (NO_OPS, ClientLoad, Document, KvBytes, ObjectLoad, OsdCounters,
@@ -84,6 +85,8 @@ class WatchContext:
     drives: Optional[Mapping[str, DriveHealth]] = None
     #: Turns of the loop since the reading before; for a reading.
     turns_per_reading: int = 1
+    #: OSD -> CRUSH weight, of all OSDs in CRUSH; empty: not known.
+    weights: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -213,7 +216,7 @@ class WatchState:
     def update(self, context: WatchContext, readings: Readings, options: Options) -> None:
         """Take in the readings of one turn, and judge pools and laggy PGs by them. OSDs are judged
         in rounds, each of which may take several turns."""
-        self._forget_replaced(context.osdmap)
+        self._forget_replaced(context.osdmap, _serving_nothing(context, readings.counters))
         # 0.0: the readings cover no interval, or one with a gap.
         seconds = readings.seconds if 0.0 < readings.seconds <= LONGEST_SECONDS else 0.0
         self._unknown_seconds = \
@@ -328,10 +331,11 @@ class WatchState:
             self._loads.append(_by_osd(readings.client_loads))
             self._objects.append(_by_osd(readings.object_loads))
 
-    def _forget_replaced(self, osdmap: OsdMap) -> None:
+    def _forget_replaced(self, osdmap: OsdMap, away: AbstractSet[int]) -> None:
         """Forget what is known of OSDs with another device, which may have the id and the place in
         CRUSH of the old one. In between, the id may be in no OSDMap. Also forget the counts of
-        chronic slowness of OSDs that are removed or destroyed."""
+        chronic slowness of OSDs that are removed or destroyed. `away`: OSDs that serve nothing:
+        their chronic slowness is not reported until they return."""
         uuids = {osd.id: osd.uuid for osd in osdmap.osds.values()}
         replaced = {osd for osd, uuid in uuids.items() if self._uuids.get(osd, uuid) != uuid}
         self._uuids.update(uuids)
@@ -342,8 +346,7 @@ class WatchState:
             self.norms.forget_others(uuids.keys() - replaced)
         if osdmap.osds:  # else it is the initial one
             self.slow.chronic.keep(
-                {osd.id for osd in osdmap.osds.values() if not osd.destroyed},
-                away={osd.id for osd in osdmap.osds.values() if not (osd.up or osd.reweight)})
+                {osd.id for osd in osdmap.osds.values() if not osd.destroyed}, away=away)
 
     def _judge_osds(self, context: WatchContext, readings: Readings,
                     ops: Mapping[int, PoolOps], options: Options) -> None:
@@ -605,6 +608,18 @@ class WatchState:
     def load_chronic(self, counts: StoredCounts) -> None:
         """Take over the counts of chronically slow OSDs of an earlier mgr."""
         self._uuids.update(self.slow.chronic.load(counts))
+
+
+def _serving_nothing(context: WatchContext, counters: Mapping[int, OsdCounters]) -> Set[int]:
+    """OSDs that are down and out, or drained: they get no PGs, and report that they have none."""
+    serving_nothing: Set[int] = set()
+    for osd in context.osdmap.osds.values():
+        is_out = not osd.reweight
+        gets_none = is_out or bool(context.weights) and context.weights.get(osd.id, 0.0) < LIGHT
+        has_none = osd.id in counters and not counters[osd.id].pgs if osd.up else is_out
+        if gets_none and has_none:
+            serving_nothing.add(osd.id)
+    return serving_nothing
 
 
 def pool_settings(options: Options) -> PoolSettings:

@@ -52,6 +52,8 @@ class OsdCluster(FakeCluster):
         self.change: Mapping[str, Any] = {}
         self.fail: Sequence[Exception] = ()
         self.counters: Dict[int, OsdCounters] = {}
+        #: PGs of OSDs without CRUSH weight.
+        self.pgs_of_drained = 0
 
     def readings(self, view: object, signals: Signals) -> Readings:
         for error in self.fail:
@@ -62,7 +64,9 @@ class OsdCluster(FakeCluster):
             ns_before, before = self.counters[osd].read if osd in self.counters else Ops()
             done = 0 if osd in self.idle else 1000
             each = Ops(ns_before + int(done * ms * MS), before + done)
-            self.counters[osd] = OsdCounters(self.now, each, each, each, each, each, each)
+            self.counters[osd] = OsdCounters(
+                self.now, each, each, each, each, each, each,
+                pgs=8 if self.toys[osd].crush_weight else self.pgs_of_drained)
             reads = Ops(int(done * ms * MS), done)
             size = self.large.get(osd, 4096) if self.large else 0
             clients.append(ClientOps(2 if osd in self.large else 1, osd, reads,
@@ -484,6 +488,20 @@ def test_a_finding_ends_when_the_osd_is_down_and_out_and_applies_again_if_it_ret
     assert (events[-2]['what'], events[-1]['what']) == (
         'osd.7 is no longer watched', 'osd.7 is chronically slow')
     assert events[-2]['why'].endswith('it is down')
+
+
+def test_a_finding_ends_when_the_osd_is_drained_and_applies_again_if_it_gets_pgs() -> None:
+    driver = chronic()
+    toy = driver.osds.toys[7]
+    for weight, pgs, checks in ((0.0, 8, [CHRONIC]), (0.0, 0, []), (1.0, 8, [CHRONIC])):
+        driver.osds.toys[7], driver.osds.pgs_of_drained = toy._replace(crush_weight=weight), pgs
+        driver.osds.crush_version_ += 1
+        driver.osds.epoch += 1
+        driver.turn(60.0)
+        assert driver.checks == checks
+    events = [event for event in driver.loop.published.events if event['kind'] == 'chronic-osd']
+    assert events[-2]['what'] == 'osd.7 is no longer chronically slow'
+    assert events[-2]['why'].endswith('it has no PGs')
 
 
 def test_episodes_of_a_chronically_slow_osd_are_not_raised_one_by_one() -> None:

@@ -1000,7 +1000,8 @@ class Known:
 
     def __init__(self) -> None:
         self.places: Dict[int, OsdPlace] = dict(SIX)
-        self.chronic = SimpleNamespace(standing={}, unjudged={}, shares=lambda: {1: 0.123456})
+        self.chronic = SimpleNamespace(standing={}, unjudged={}, away=(),
+                                       shares=lambda: {1: 0.123456})
         self.shared: List[SlowShared] = []
         self.parts: List[SlowPart] = []
         self.verdicts: Dict[int, OsdVerdict] = {}
@@ -1286,6 +1287,7 @@ def test_the_events_of_problems_that_begin() -> None:
     (SLOW, 'host h0', 'host h0 is no longer slow', 'after 30 s'),
     (CHRONIC, 'osd.1', 'osd.1 is no longer chronically slow', 'after 30 s'),
     (CHRONIC, 'osd.3', 'osd.3 is no longer chronically slow', 'after 30 s: it is idle'),
+    (CHRONIC, 'osd.0', 'osd.0 is no longer chronically slow', 'after 30 s: it has no PGs'),
     (LATENCY_CHECK, 'reads of pool p9', 'reads of pool p9 are no longer watched',
      'after 30 s: pool p9 no longer exists'),
     (LATENCY_CHECK, 'reads of pool p1', 'reads of pool p1 are back at their baseline',
@@ -1294,7 +1296,7 @@ def test_the_events_of_problems_that_begin() -> None:
      'hour', 'after 30 s: it recurs; the limit is 7.2 ms')])
 def test_the_event_of_a_problem_that_ends(check: str, subject: str, what: str, why: str) -> None:
     known = Known()
-    known.chronic.unjudged = {3: 'it is idle'}
+    known.chronic.unjudged, known.chronic.away = {3: 'it is idle'}, {0}
     known.accepted = [(1, 'writes', 7.249), (9, 'reads', 1.0)]
     known.laggy.last_episode = LaggyEpisode(NOW - 30.0, NOW, 3, LOAD, 'busy', NOW - 5.0)
     announcer = Announcer()

@@ -556,6 +556,29 @@ def test_of_which_osds_the_counts_of_slow_time_are_kept(monkeypatch: pytest.Monk
     assert len(calls) == 1, 'the initial OSDMap'
 
 
+@pytest.mark.parametrize('reweight, weights, pgs, is_away', [
+    (1.0, {2: 0.0}, 0, True), (1.0, {2: 0.0}, 1, False), (1.0, {2: 0.0001}, 0, True),
+    (1.0, {2: 0.5}, 0, False), (1.0, {}, 0, True), (0.0, {2: 0.5}, 0, True),
+    (0.0, {2: 0.5}, 1, False), (1.0, None, 0, False),
+    # It has not reported yet.
+    (1.0, {2: 0.0}, None, False)])
+def test_a_drained_osd_is_not_reported_as_chronically_slow(
+        reweight: float, weights: Optional[Dict[int, float]], pgs: Optional[int],
+        is_away: bool) -> None:
+    """`weights`: CRUSH weights; None: they are not known."""
+    turns = Turns()
+    turns.osds[2] = Osd(2, True, reweight)
+    turns.watch.load_chronic({2: _Count(slow=9e4, evidence=1e5, seen=turns.now, raised=5.0)})
+    read = {} if pgs is None else {2: counters(turns.now, 1)._replace(pgs=pgs)}
+    known = {} if weights is None else {1: 1.0, **weights}
+    turns.turn(counters=read, context={'weights': known})
+    chronic = turns.watch.slow.chronic
+    assert list(chronic.standing) == ([] if is_away else [2])
+    # It gets its PGs back.
+    turns.turn(counters={2: counters(turns.now, 1)._replace(pgs=3)}, context={'weights': {2: 1.0}})
+    assert list(chronic.standing) == [2]
+
+
 # ---- the reading that is judged
 
 class Judged:
