@@ -90,6 +90,8 @@ class OsdEvidence:
     ratio: float = 1.5
     #: Its operations per second / the median of its peers.
     load_ratio: float = 1.0
+    #: How many times the operations of these it should serve, as its drive is larger.
+    weight_ratio: float = 1.0
     host: str = ''
     #: OSDs of its host.
     host_osds: Tuple[int, ...] = ()
@@ -244,16 +246,19 @@ def _compaction(facts: OsdEvidence) -> List[LikelyCause]:
 
 
 def higher_load(facts: OsdEvidence) -> List[LikelyCause]:
-    """The cause that an OSD serves more operations than its peers ([]: it does not), with what most
-    of these have in common: other primaries, an object, a client, or else the busiest pool. The
-    code is 'load' if too few operations are known to say. For slow OSDs and for others."""
-    if facts.load_ratio < HOT_LOAD:
+    """The cause that an OSD serves more operations than its peers ([]: it does not, or because its
+    drive is larger), with what most of these have in common: other primaries, an object, a client,
+    or else the busiest pool. The code is 'load' if too few operations are known to say. For slow
+    OSDs and for others."""
+    excess = facts.load_ratio / facts.weight_ratio
+    if excess < HOT_LOAD:
         return []
     text = 'it serves %.1f times the operations of its peers' % facts.load_ratio
     evidence: Dict[str, object] = {'load_ratio': round(facts.load_ratio, 2)}
-    # Clients send it little more than they send to its peers: less than half of the load ratio, as
-    # a logarithm. The rest are writes that it replicates.
-    if facts.client_ratio is not None and facts.client_ratio < math.sqrt(facts.load_ratio):
+    # Clients send it little more than they send to its peers: less than half of the excess, as a
+    # logarithm. The rest are writes that it replicates.
+    if facts.client_ratio is not None \
+            and facts.client_ratio / facts.weight_ratio < math.sqrt(excess):
         return [LikelyCause('replicas', text + ', mostly of PGs with other primaries', {
             **evidence, 'client_load_ratio': round(facts.client_ratio, 2)})]
     loads = [row for row in facts.clients if row.osd == facts.osd]

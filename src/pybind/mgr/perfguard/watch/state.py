@@ -27,6 +27,7 @@ from .op_counts import QuietOps
 from .op_sizes import OpSizes
 from .osds import (Deletions, OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy,
                    faster_of_two, replica_flows, without_erasure)
+from .peers import GroupKey, all_models, groups_of
 from .pools import PoolOps, PoolSettings, PoolWatch, RaisedAlarm, ops_by_pool
 from .rounds import Rounds, Work, chunks, latest
 from .series import ChartRows, Charts, History, HistoryPoint, LatencyPercentiles, newer
@@ -209,6 +210,8 @@ class WatchState:
         #: The client operations of each OSD and the medians of its peers; None: not computed since
         #: the last reading.
         self._client_ops: Optional[PeerMedians] = None
+        #: Group -> the CRUSH weights of its OSDs; None: as above.
+        self._group_weights: Optional[Mapping[GroupKey, Sequence[float]]] = None
         #: Seconds for which this mgr has not had reports of all PGs until now; 0.0: it has them.
         self._unknown_seconds = 0.0
         self._lock = lock
@@ -259,6 +262,7 @@ class WatchState:
         self._add_loads(readings)
         self._kv_bytes.append((context.now, readings.kv_bytes))
         self._cause_inputs = self._pool_loads = self._client_ops = None
+        self._group_weights = None
         self._judge_laggy(context, readings, seconds)
 
     @property
@@ -521,10 +525,24 @@ class WatchState:
     def _load_evidence(self, osd: int, context: WatchContext) -> OsdEvidence:
         return OsdEvidence(
             osd, load_ratio=self.slow.load_ratio(osd),
+            weight_ratio=self._weight_ratio(osd, context.weights),
             clients=[row for rows in self._loads for row in rows.get(osd, ())],
             objects=[row for rows in self._objects for row in rows.get(osd, ())],
             client_ratio=self._client_ratio(osd),
             pool_names=_pool_names(context.osdmap.pools))
+
+    def _weight_ratio(self, osd: int, weights: Mapping[int, float]) -> float:
+        """The CRUSH weight of an OSD, as a multiple of the median of the peers with which its load
+        is compared: how many times their operations it should serve. At least 1.0: a small drive
+        has no excess of operations only because it serves as many as larger ones. `weights`: as in
+        WatchContext."""
+        if self._group_weights is None:
+            self._group_weights = _group_weights(weights, self.places)
+        group, weight = groups_of(self.places)[0].get(osd), weights.get(osd, 0.0)
+        if group is None or not weight or group not in self._group_weights:
+            return 1.0
+        of_peers = _median_of_others(self._group_weights[group], weight)
+        return max(1.0, weight / of_peers) if of_peers else 1.0
 
     def _client_ratio(self, osd: int) -> Optional[float]:
         """The client operations on an OSD as a primary, as a multiple of the median of its peers.
@@ -725,6 +743,20 @@ class PeerMedians:
         """The median of the peers of an OSD; 0.0: it has none, or its place is not known."""
         place = self._places.get(osd)
         return _median_of_others(self._ordered[place.kind], self.numbers[osd]) if place else 0.0
+
+
+def _group_weights(weights: Mapping[int, float],
+                   places: Mapping[int, OsdPlace]) -> Dict[GroupKey, List[float]]:
+    """Group of peers -> the CRUSH weights of its OSDs that have one, ascending. OSDs of a model
+    with a group of its own are also in that of all models, as their latencies are (peers.judge)."""
+    ordered: Dict[GroupKey, List[float]] = {}
+    for osd, group in groups_of(places)[0].items():
+        weight = weights.get(osd, 0.0)
+        for key in {group, all_models(group)} if weight > 0.0 else ():
+            ordered.setdefault(key, []).append(weight)
+    for of_group in ordered.values():
+        of_group.sort()
+    return ordered
 
 
 class _WorkSpan(NamedTuple):

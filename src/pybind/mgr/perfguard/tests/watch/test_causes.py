@@ -224,6 +224,13 @@ def test_figures_are_rounded_and_one_object_is_named() -> None:
     ({'load_ratio': 1.5}, 'load'), ({'load_ratio': 1.49}, 'drive'),
     ({'load_ratio': 4.0, 'client_ratio': 2.0}, 'load'),
     ({'load_ratio': 4.0, 'client_ratio': 1.99}, 'replicas'),
+    # A larger drive, which should serve more.
+    ({'load_ratio': 2.99, 'weight_ratio': 2.0}, 'drive'),
+    ({'load_ratio': 3.0, 'weight_ratio': 2.0}, 'load'),
+    ({'load_ratio': 2.99, 'weight_ratio': 2.0, 'clients': loads(a=50), 'objects': objects(x=40)},
+     'drive'),
+    ({'load_ratio': 8.0, 'weight_ratio': 2.0, 'client_ratio': 4.0}, 'load'),
+    ({'load_ratio': 8.0, 'weight_ratio': 2.0, 'client_ratio': 3.99}, 'replicas'),
     ({'load_ratio': 4.0, 'clients': loads(a=30, b=20)}, 'client'),
     ({'load_ratio': 4.0, 'clients': loads(a=30, b=19)}, 'load'),
     ({'load_ratio': 4.0, 'clients': loads(a=50)}, 'pool'),

@@ -399,6 +399,38 @@ def test_why_an_osd_has_more_load(monkeypatch: pytest.MonkeyPatch, load_ratio: f
     assert [cause.code for cause in causes] == codes
 
 
+@pytest.mark.parametrize('weights, load_ratio, codes', [
+    ({1: 16.0}, 2.0, []), ({1: 16.0}, 2.99, []), ({1: 16.0}, 3.0, ['load']),
+    # Half as large as the others; not in CRUSH; and before the CRUSH map is known.
+    ({1: 4.0}, 1.5, ['load']), ({1: 0.0}, 1.5, ['load']), (None, 2.0, ['load']),
+    # Others are as large, have another weight than PGs, or are of another class.
+    ({1: 16.0, 2: 16.0, 3: 16.0}, 2.0, ['load']), ({1: 16.0, 2: 0.0, 3: 0.0}, 2.0, []),
+    ({1: 16.0, 5: 16.0, 6: 16.0}, 2.0, [])])
+def test_a_larger_drive_should_serve_more(
+        monkeypatch: pytest.MonkeyPatch, weights: Optional[Dict[int, float]], load_ratio: float,
+        codes: List[str]) -> None:
+    turns = Turns()
+    turns.turn()
+    known = {} if weights is None else {**dict.fromkeys(PLACES, 8.0), **weights}
+    monkeypatch.setattr(turns.watch.slow, 'load_ratio', lambda osd: load_ratio)
+    causes = turns.watch.load_of(1, turns.context(weights=known))
+    assert [cause.code for cause in causes] == codes
+    assert all(cause.evidence == {'load_ratio': load_ratio} for cause in causes)
+
+
+@pytest.mark.parametrize('large, codes', [(4, []), (5, ['load'])])
+def test_large_drives_have_the_peers_with_which_their_load_is_compared(
+        monkeypatch: pytest.MonkeyPatch, large: int, codes: List[str]) -> None:
+    """Five of a model are peers of each other; fewer have the drives of all models as peers."""
+    turns = Turns()
+    turns.places = {osd: OsdPlace(osd, 'h%d' % osd, 'default', 'hdd', 'L' if osd < large else 'S')
+                    for osd in range(12)}
+    turns.turn()
+    monkeypatch.setattr(turns.watch.slow, 'load_ratio', lambda osd: 2.0)
+    context = turns.context(weights={osd: 16.0 if osd < large else 8.0 for osd in range(12)})
+    assert [cause.code for cause in turns.watch.load_of(1, context)] == codes
+
+
 def test_the_evidence_on_a_slow_osd(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = Turns()
     given: List[OsdEvidence] = []
