@@ -9,7 +9,7 @@ from .cluster.evacuation import Evacuation
 from .cluster.set_by_others import BALANCER
 from .cluster.orchestrator import Orchestrating
 from .cluster.ports import Outlook
-from .cluster.types import (NOOUT, Balancing, ClientOps, LatencyCounts, OsdMap, PgCounts,
+from .cluster.types import (NOOUT, Balancing, ClientOps, HeldPgs, LatencyCounts, OsdMap, PgCounts,
                             Placement, Pool, Signals, shard_bytes)
 from .errors import Reason
 
@@ -180,6 +180,9 @@ class Observation:
     untrimmed_epochs: Optional[int] = None
     #: mon_max_pg_per_osd; 0: none.
     pg_limit: int = 0
+    #: The PGs that OSDs hold, for that limit; None: there is none, or the campaign was in another
+    #: phase than RELEASING and HOLDING when the turn began.
+    held_pgs: Optional[HeldPgs] = None
     #: When CRUSH or the set of OSDs that are up and in last changed; 0: not known.
     osds_or_crush_changed: float = 0.0
     #: Configuration of the balancer. perfguard balances only pools that the balancer would balance.

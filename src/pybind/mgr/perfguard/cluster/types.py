@@ -510,6 +510,15 @@ class Space(NamedTuple):
     pgs: Optional[int] = None
 
 
+class HeldPgs(NamedTuple):
+    """The PGs that OSDs hold, as they have last reported to the mgr (num_pgs of osd_stats)."""
+    #: When the reports were read.
+    time: float
+    #: OSD -> number of PGs, those that move to it and those that it is deleting included. Without
+    #: OSDs that have not reported it.
+    by_osd: Mapping[int, int]
+
+
 class PoolSpace(NamedTuple):
     """Data of a pool, and free space for data (before replication)."""
     free_bytes: int

@@ -21,7 +21,7 @@ from .pg_num import PgNumChange
 from .pool_rule import RuleChange
 from .progress import Progress
 from .stalls import Stalls
-from .types import ENDED, Flight, Holds, Pace, Phase, Sent, UnpinnablePgs
+from .types import ENDED, Flight, Holds, Landed, Pace, Phase, Sent, UnpinnablePgs
 from .weights import WeightChange
 from .whole_map import MapChange
 
@@ -289,6 +289,9 @@ class Flights:
     #: last turn, only known to this mgr.
     copied: Time = 0.0
     misplaced: int = field(default=0, compare=False)
+    #: PGs that have landed so recently that OSDs may not have reported them; see pg_limit.py. Only
+    #: known to this mgr.
+    landed: Tuple[Landed, ...] = field(default=(), compare=False)
 
     def joined_by(self, flights: Mapping[str, Flight]) -> 'Flights':
         return replace(self, in_flight={**self.in_flight, **flights})

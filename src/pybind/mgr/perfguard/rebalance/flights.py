@@ -11,10 +11,11 @@ from .campaign import Campaign
 from .change import Led
 from .draft import Draft
 from .moves import move_between
+from .pg_limit import landed, still_uncounted
 from .pinning import is_mixture
 from .progress import LONGEST_COUNTED_SECONDS, advance
 from .stalls import IntervalChange, note_changes
-from .types import Flight, Phase, PinRecord, SetEntry
+from .types import Flight, Landed, Phase, PinRecord, SetEntry
 
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
 RELEASE_SETTLE_SECONDS = 3.0
@@ -33,6 +34,7 @@ def follow_flights(draft: Draft) -> Draft:
     refused its release."""
     flights: Dict[str, Flight] = {}
     changes: List[IntervalChange] = []
+    newly_landed: List[Landed] = []
     # Predicates of single PGs read the state from before the loop.
     begin = draft
     for pgid, flight in draft.campaign.flights.in_flight.items():
@@ -51,11 +53,16 @@ def follow_flights(draft: Draft) -> Draft:
                 continue
             draft = _land(draft, pgid, flight)
             changes.append(_arrival(begin, pgid, flight))
+            newly_landed.append(landed(flight))
         elif _stays(begin, pgid, flight):
             draft = _end_without_arrival(draft, pgid, flight)
+            newly_landed.append(landed(flight))
         else:
             flights[pgid] = flight
-    return _note_progress(draft, begin.campaign, flights).set(
+    draft = _note_progress(draft, begin.campaign, flights)
+    return draft.set(
+        flights=replace(draft.campaign.flights, landed=still_uncounted(
+            (*begin.campaign.flights.landed, *newly_landed), draft.observed)),
         stalls=note_changes(begin.campaign.stalls, changes, draft.now, draft.observed.stats_period))
 
 

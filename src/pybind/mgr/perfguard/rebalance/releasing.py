@@ -27,6 +27,7 @@ from .holds import foreign_movement_flags, option_text
 from .latency import explains_alarm, slow_read_stops
 from .moves import (MAX_SCANNED, Caps, Load, Move, choose, domains_of, load_of, move_between,
                     route_osds, serving_until_moved, window)
+from .pg_limit import awaits_reading, receives
 from .pinning import lacks_an_osd, may_be_degraded, pinned_once_recovered
 from .stalls import (BATCH_SECONDS, IntervalChange, Stalls, affords, batch_pgs, batch_seconds,
                      note_changes, spend)
@@ -358,6 +359,8 @@ def release_more(draft: Draft) -> Draft:
     campaign = draft.campaign
     limit_now = limit(campaign.pace, draft.options)
     draft = _with_conditions(draft, limit_now.reason)
+    if awaits_reading(draft):
+        return draft
     room = draft.peering_room()
     if room <= 0:
         peering_limit = draft.peering_limit()
@@ -695,28 +698,6 @@ def relieved_osds(draft: Draft) -> FrozenSet[int]:
     """OSDs that are too full and that PGs are to leave. If one becomes full, all clients that write
     to it stall, which the time window is meant to spare them."""
     return too_full(draft.observed.osdmap, draft.observed.crush.weights()) & draft.moves.sources()
-
-
-def receives(draft: Draft) -> Mapping[int, int]:
-    """OSD -> PGs that it may receive until it holds as many as mon_max_pg_per_osd allows.
-
-    PGs that have arrived since the last reading of the OSDs may count twice.
-    """
-    observation, campaign = draft.observed, draft.campaign
-    waived = Code.PG_LIMIT in campaign.orders.acknowledged
-    if not observation.pg_limit or not observation.osd_counts or waived:
-        return {}
-    pgs_by_osd = {osd: counts.total for osd, counts in observation.osd_counts.items()}
-    room = {osd: observation.pg_limit - pgs_by_osd.get(osd, 0) for osd in observation.osdmap.osds}
-    recent_pgids = {change.pgid for change in campaign.stalls.changes
-                    if draft.now - change.time <= 2 * observation.stats_period}
-    # '': an interval change that does not name its PG.
-    arrived = recent_pgids - campaign.flights.in_flight.keys()
-    for pgid in arrived - {''}:
-        place = observation.placement(pgid)
-        for osd in place.acting if place is not None else ():
-            room[osd] = room.get(osd, observation.pg_limit) - 1
-    return room
 
 
 def _releasable(draft: Draft, move: Move, full: FrozenSet[int]) -> bool:

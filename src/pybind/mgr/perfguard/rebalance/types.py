@@ -169,6 +169,13 @@ class Flight:
     pin: Optional[PinRecord] = None
 
 
+class Landed(NamedTuple):
+    """A PG that has arrived, or moves no longer."""
+    #: As in Flight.
+    confirmed: float
+    targets: OsdSet
+
+
 @dataclass(frozen=True)
 class Sent:
     """A pin that was sent and is not in the OSDMap yet: last sent at `since`, `times` times in

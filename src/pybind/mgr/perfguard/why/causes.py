@@ -10,9 +10,10 @@ from ..errors import Code, Reason, Refused
 from ..rebalance.campaign import NO_CAMPAIGN, Campaign
 from ..rebalance.draft import Draft
 from ..rebalance.moves import Move, Obstacle
+from ..rebalance.pg_limit import receives
 from ..rebalance.progress import shares
 from ..rebalance.releasing import (all_stops, concerns, failing_osds, full_osds, ignores_degraded,
-                                   present_load, receives, waits_for_recovery)
+                                   present_load, waits_for_recovery)
 from ..rebalance.stalls import affords
 from ..rebalance.throttle import caps, limit
 from ..rebalance.types import Flight

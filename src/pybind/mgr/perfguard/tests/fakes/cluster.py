@@ -723,7 +723,7 @@ class FakeCluster:
 
     def osd_space(self) -> Dict[int, Space]:
         return {osd: Space(self.sizes.get(osd, 1 << 40), 1 << 35,
-                           sum(osd in pg.data for pg in self.pg.values()))
+                           sum(osd in pg.data or osd in pg.up for pg in self.pg.values()))
                 for osd in self.toys}
 
     def pgs_per_osd_limit(self) -> int:

@@ -6,8 +6,8 @@ from typing import Any, Collection, Dict, FrozenSet, List, Mapping, Optional, Se
 import pytest
 
 from perfguard.cluster.set_by_others import BALANCER
-from perfguard.cluster.types import (NO_ENTRY, NO_OSD, ClientOps, Ops, OsdSet, PgCounts,
-                                     Signals, UpmapEntry)
+from perfguard.cluster.types import (NO_ENTRY, NO_OSD, ClientOps, HeldPgs, Ops, OsdSet,
+                                     PgCounts, Signals, UpmapEntry)
 from perfguard.errors import Code, Reason
 from perfguard.observation import Clients
 from perfguard.rebalance import releasing
@@ -23,8 +23,8 @@ from perfguard.rebalance.releasing import (BALANCER_ON, EC_OPTIMIZATIONS, _break
                                            balancer_of_others, concerns, drop_stale_goals,
                                            foreign_flags, full_osds, ignores_degraded, keep,
                                            keep_stayers, loose_moves, others_degraded, present_load,
-                                           receives, recovering_own_pgs, release_more,
-                                           stopped_moves, stops_of, waits_for_recovery)
+                                           recovering_own_pgs, release_more, stopped_moves,
+                                           stops_of, waits_for_recovery)
 from perfguard.rebalance.stalls import IntervalChange, Stalls
 from perfguard.rebalance.throttle import caps
 from perfguard.rebalance.types import Flight, Holds, Pace, Phase, PinRecord, Sent, SetEntry
@@ -583,34 +583,9 @@ def test_osds_that_receive_no_data(cluster: Dict[str, Any], osds: Collection[int
     assert found.osds == osds and codes(found.reasons) == reasons
 
 
-COUNTS = {osd: PgCounts(total=10) for osd in range(7)}
-
-
-@pytest.mark.parametrize('campaign, cluster, expected', [
-    ({}, {}, {**dict.fromkeys(range(7), 2), 7: 12}), ({}, {'pg_limit': 0}, {}),
-    ({}, {'osd_counts': {}}, {}), ({'acknowledged': (Code.PG_LIMIT,)}, {}, {}),
-    # PGs that have arrived since the last reading.
-    ({'stalls': Stalls((IntervalChange(990.0, 1, (0,), PG),))}, {},
-     {**dict.fromkeys(range(7), 2), 0: 1, 1: 1, 2: 1, 7: 12}),
-    ({'stalls': Stalls((IntervalChange(989.5, 1, (0,), PG),))}, {},
-     {**dict.fromkeys(range(7), 2), 7: 12}),
-    ({'stalls': Stalls((IntervalChange(990.0, 1, (0,)),))}, {},
-     {**dict.fromkeys(range(7), 2), 7: 12}),
-    ({'stalls': Stalls((IntervalChange(990.0, 1, (0,), PG),))}, {'without': [PG]},
-     {**dict.fromkeys(range(7), 2), 7: 12}),
-    ({'stalls': Stalls((IntervalChange(990.0, 1, (0,), PG),)), 'in_flight': {PG: FLIGHT}}, {},
-     {**dict.fromkeys(range(7), 2), 7: 12}),
-    ({'stalls': Stalls((IntervalChange(990.0, 1, (0,), PG),))}, {'acting': {PG: (9, 1)}},
-     {**dict.fromkeys(range(7), 2), 1: 1, 7: 12, 9: 11})])
-def test_pgs_that_osds_may_receive(campaign: Dict[str, Any], cluster: Dict[str, Any],
-                                   expected: Dict[int, int]) -> None:
-    cluster = {'pg_limit': 12, 'osd_counts': COUNTS, **cluster}
-    assert receives(draft(campaign=campaign, **cluster)) == expected
-
-
 @pytest.mark.parametrize('pg_counts, expected', [(10, 2), (11, 1), (12, 0), (13, 0)])
 def test_no_osd_gets_more_pgs_than_allowed(pg_counts: int, expected: int) -> None:
-    after = released(pg_limit=12, osd_counts={osd: PgCounts(total=pg_counts) for osd in OSDS},
+    after = released(pg_limit=12, held_pgs=HeldPgs(NOW, dict.fromkeys(OSDS, pg_counts)),
                      campaign={'stalls': Stalls(released=900.0)})
     assert len(new_flights(after)) == expected
     # Also after the releases of this turn, no further one fits.
