@@ -552,6 +552,9 @@ class SimCluster:
     def pool_pgs_limit(self) -> int:
         return 0
 
+    def split_limit(self) -> int:
+        return 128
+
     def default_crush_rule(self) -> int:
         return -1
 

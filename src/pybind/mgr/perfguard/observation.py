@@ -183,6 +183,9 @@ class Observation:
     #: The PGs that OSDs hold, for that limit; None: there is none, or the campaign was in another
     #: phase than RELEASING and HOLDING when the turn began.
     held_pgs: Optional[HeldPgs] = None
+    #: mgr_max_pg_num_change: ceph-mgr splits no PG of a pool whose pg_num is so much above pgp_num.
+    #: Below 0: no limit.
+    split_limit: int = -1
     #: When CRUSH or the set of OSDs that are up and in last changed; 0: not known.
     osds_or_crush_changed: float = 0.0
     #: Configuration of the balancer. perfguard balances only pools that the balancer would balance.

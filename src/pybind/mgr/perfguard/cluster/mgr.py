@@ -384,6 +384,12 @@ class MgrCluster:
         """mon_max_pool_pg_num, as the mgr has it; 0: none."""
         return int(self._mgr.get_ceph_option('mon_max_pool_pg_num') or 0)
 
+    def split_limit(self) -> int:
+        """mgr_max_pg_num_change, as the mgr has it: ceph-mgr splits no PG of a pool whose pg_num is
+        so much above its pgp_num (DaemonServer::adjust_pgs). Below 0: no limit."""
+        name = 'mgr_max_pg_num_change'
+        return int(ceph_options(self._mgr, [name]).get(name, -1))
+
     def default_crush_rule(self) -> int:
         """osd_pool_default_crush_rule, as the mgr has it; -1: the first rule."""
         return int(self._mgr.get_ceph_option('osd_pool_default_crush_rule'))

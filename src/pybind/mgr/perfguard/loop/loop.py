@@ -379,7 +379,7 @@ class Observing:
             crush_version=view.crush_version,
             pg_limit=pg_limit,
             held_pgs=self._recent_held_pgs(now, view.osdmap, signals) if pg_limit else None,
-            unanswered_at=rebalance.unanswered_at,
+            split_limit=self._cluster.split_limit(), unanswered_at=rebalance.unanswered_at,
             balancing=self._cluster.balancing(),
             orchestrating=self._cluster.orchestrating(), mons_alike=mons_alike), view
 

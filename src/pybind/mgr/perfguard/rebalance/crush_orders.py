@@ -276,7 +276,7 @@ class CrushOrders:
                             'preview pg_num')
         refuse_incomplete(pool, outlook, observation.crush.rule_name(pool.crush_rule))
         planned = first_moves(observation, outlook, changed=replace(pool, pg_num=setting.pg_num))
-        step = step_to(osdmap, pool, pg_num, pg_num_before=pool.pg_num)
+        step = step_to(osdmap, pool, pg_num, pool.pg_num, observation.split_limit)
         assert step is not None  # pg_num_ordered refuses the present pg_num
         return Preview(step, planned, details=pg_num_details(pool, pg_num),
                        pgs_by_split=pgs_by_split(pool, pg_num, outlook))

@@ -28,8 +28,8 @@ from .pool_change import PoolChange
 from .risks import Risk
 from .types import Action, SetPool
 
-#: Maximum difference of pg_num and pgp_num: the default of mgr_max_pg_num_change, with which
-#: ceph-mgr splits no further (DaemonServer::adjust_pgs).
+#: Maximum difference of pg_num and pgp_num: the default of mgr_max_pg_num_change, at which ceph-mgr
+#: splits no further (DaemonServer::adjust_pgs). A lower value of that option applies.
 MOST_AHEAD = 128
 #: PGs that are merged in one step: both of each pair may have an upmap until pgp_num is set, and
 #: many thousand upmaps slow every OSDMap down.
@@ -82,8 +82,12 @@ class PgNumChange(PoolChange):
 
     def awaited(self, observation: Observation) -> str:
         pool = observation.osdmap.pools[self.step.pool]
-        return 'waiting until pool %s has %s (now %s)' % (
+        text = 'waiting until pool %s has %s (now %s)' % (
             pool.name, _text(self.step), _text(numbers_of(pool)))
+        if observation.split_limit == 0 and pool.pg_num < self.step.pg_num:
+            text += '; ceph-mgr splits no PG while mgr_max_pg_num_change is 0: "ceph config rm ' \
+                'mgr mgr_max_pg_num_change"'
+        return text
 
     def _overtaken(self, observation: Observation, pool: Pool) -> str:
         """Why the change is impossible: others have set pg_num or pgp_num; '' if they have not."""
@@ -117,16 +121,28 @@ class PgNumChange(PoolChange):
         """The change with the step that the pool needs now, which may differ from the planned one
         after an interruption."""
         pool = self.pool_in(observation.osdmap)
+        if pool is not None and self._splits_no_further(pool, observation.split_limit):
+            # The step ends with the PGs that there are. It is sent once more, as its target.
+            return replace(self, step=self.step._replace(pg_num=pool.pg_num),
+                           stage=ChangeStage.WANTED, times=1)
         if pool is None or not self._is_next or self.step == numbers_of(pool):
             return self
         following = self._following(observation)
         return self if following is None or following.step == self.step else following
 
+    def _splits_no_further(self, pool: Pool, split_limit: int) -> bool:
+        """Whether ceph-mgr has split only some PGs of the step that was sent, and splits no other
+        before pgp_num follows: mgr_max_pg_num_change (`split_limit`) was lowered meanwhile."""
+        numbers = numbers_of(pool)
+        return (self.stage is ChangeStage.SENT and targets_of(pool) == self.step
+                and numbers.pg_num < self.step.pg_num and pool.pg_num_pending == pool.pg_num
+                and 0 < split_limit <= numbers.pg_num - numbers.pgp_num)
+
     def _following(self, observation: Observation) -> Optional['PgNumChange']:
         """The next step after one that is in force; None: there is none."""
         osdmap = observation.osdmap
         return step_to(osdmap, osdmap.pools[self.step.pool], self.pg_num, self.found_pg_num,
-                       observation.now)
+                       observation.split_limit, observation.now)
 
     def sent(self, observation: Observation) -> Change:
         return replace(self, replaces=targets_of(observation.osdmap.pools[self.step.pool]))
@@ -232,9 +248,13 @@ def at_rest(pool: Pool) -> bool:
     return numbers_of(pool) == targets_of(pool) and pool.pg_num_pending == pool.pg_num
 
 
-def next_step(osdmap: OsdMap, pool: Pool, pg_num: int) -> Optional[PoolPgs]:
+def next_step(osdmap: OsdMap, pool: Pool, pg_num: int, split_limit: int) -> Optional[PoolPgs]:
     """The numbers of the next step of a pool at rest towards a pg_num; None: it has arrived. To
-    fewer PGs, pgp_num takes its next number before pg_num does; to more PGs, pg_num does first."""
+    fewer PGs, pgp_num takes its next number before pg_num does; to more PGs, pg_num does first.
+
+    `split_limit`: mgr_max_pg_num_change; below 0: no limit. With 0, the step never ends, which
+    `PgNumChange.awaited` reports.
+    """
     now = numbers_of(pool)
     if now.pg_num > pg_num:
         # After an interrupted merge or split, pg_num follows pgp_num, but not below the goal.
@@ -243,7 +263,8 @@ def next_step(osdmap: OsdMap, pool: Pool, pg_num: int) -> Optional[PoolPgs]:
         # pg_num follows once the PGs are where the lower pgp_num places them, without upmaps.
         pgs_must_move = now.pgp_num != lower or _has_upmaps(osdmap, pool, lower)
         return PoolPgs(pool.id, now.pg_num if pgs_must_move else lower, lower)
-    ahead = min(pg_num, now.pgp_num + MOST_AHEAD)
+    most_ahead = MOST_AHEAD if split_limit < 0 else max(1, min(MOST_AHEAD, split_limit))
+    ahead = min(pg_num, now.pgp_num + most_ahead)
     if ahead > now.pg_num:
         return PoolPgs(pool.id, ahead, now.pgp_num)
     return None if now.pgp_num == now.pg_num else PoolPgs(pool.id, now.pg_num, now.pg_num)
@@ -257,10 +278,11 @@ def _has_upmaps(osdmap: OsdMap, pool: Pool, pg_num: int) -> bool:
                for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors))
 
 
-def step_to(osdmap: OsdMap, pool: Pool, pg_num: int, pg_num_before: int,
+def step_to(osdmap: OsdMap, pool: Pool, pg_num: int, pg_num_before: int, split_limit: int,
             now: float = 0.0) -> Optional[PgNumChange]:
-    """The next step as a change; None: there is none. `pg_num_before`: that before all steps."""
-    step = next_step(osdmap, pool, pg_num)
+    """The next step as a change; None: there is none. `pg_num_before`: that before all steps;
+    `split_limit`: as for next_step."""
+    step = next_step(osdmap, pool, pg_num, split_limit)
     if step is None:
         return None
     # A step that changes pgp_num alone moves PGs; splits and merges leave them where they are.
@@ -290,7 +312,7 @@ def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, crush: CrushRules, li
     pool = check_pg_num(names, osdmap)
     name, pg_num = pool.name, int(names[1])
     _refuse_pool(pool)
-    if next_step(osdmap, pool, pg_num) is None:
+    if numbers_of(pool) == PoolPgs(pool.id, pg_num, pg_num):
         raise Refused(errno.EALREADY, 'pool %s already has %s' % (name, pgs(pg_num)))
     _refuse_outside(pool, pg_num)
     if pg_num > max(pool.pg_num, pool_limit or pg_num):

@@ -177,7 +177,8 @@ def test_what_the_mgr_knows_of_the_cluster(api: Api) -> None:
         'mgr_map': {'active_gid': 4123}, 'osd_stats': {'osd_stats': [
             {'osd': 3, 'kb': 4, 'kb_used': 2, 'num_pgs': 9}, {'osd': 4, 'kb': 1, 'kb_used': 0}]}}
     api.options = {'mgr_stats_period': '5', 'mon_max_pg_per_osd': '250',
-                   'mon_max_pool_pg_num': '65536', 'osd_pool_default_crush_rule': '-1'}
+                   'mon_max_pool_pg_num': '65536', 'osd_pool_default_crush_rule': '-1',
+                   'mgr_max_pg_num_change': 32}
     api.metadata = {'mgr.x': {'hostname': 'h1'}}
     assert (cluster.fsid(), cluster.active_gid(), cluster.mgr_host()) == ('f', 4123, 'h1')
     assert cluster.connection() == (
@@ -186,7 +187,7 @@ def test_what_the_mgr_knows_of_the_cluster(api: Api) -> None:
     assert (cluster.pool_space(2), cluster.pool_space(1)) == (PoolSpace(5, 6, 7), None)
     assert cluster.osd_space() == {3: Space(4096, 2048, 9), 4: Space(1024, 0, None)}
     assert (cluster.stats_period(), cluster.pgs_per_osd_limit(), cluster.pool_pgs_limit(),
-            cluster.default_crush_rule()) == (5.0, 250, 65536, -1)
+            cluster.default_crush_rule(), cluster.split_limit()) == (5.0, 250, 65536, -1, 32)
     api.data, api.metadata = {'mgr_map': {}, 'df': {}}, {}
     api.options = {'mon_max_pg_per_osd': '', 'mon_max_pool_pg_num': None}
     assert (cluster.active_gid(), cluster.mgr_host(), cluster.pool_space(2)) == (0, '', None)

@@ -257,6 +257,8 @@ class FakeCluster:
     recommended: Optional[Dict[str, int]] = None
     #: mon_max_pool_pg_num.
     pool_pg_limit: int = 65536
+    #: mgr_max_pg_num_change.
+    max_pg_num_change: int = 128
     #: Bytes of an OSD that is not 1 TiB.
     sizes: Dict[int, int] = field(default_factory=dict)
     #: OSDs and hosts for which noout is set.
@@ -734,6 +736,9 @@ class FakeCluster:
 
     def pool_pgs_limit(self) -> int:
         return self.pool_pg_limit
+
+    def split_limit(self) -> int:
+        return self.max_pg_num_change
 
     def default_crush_rule(self) -> int:
         return -1

@@ -23,6 +23,8 @@ def folded(seed: int, pgp_num: int) -> int:
 class SplitCluster(StrawCluster):
     """Splits in one step, merges one PG in each tick; steps pgp_num by two PGs in a tick."""
     splitting = True
+    #: mon_osd_max_creating_pgs
+    splits_at_a_time = 1024
 
     def __post_init__(self) -> None:
         self.numbers = {pool: PoolPgs(pool, self.pgs, self.pgs) for pool in (1, 2)}
@@ -82,8 +84,10 @@ class SplitCluster(StrawCluster):
     def _step(self, pool: int, target: PoolPgs) -> None:
         """DaemonServer::adjust_pgs"""
         now = self.numbers[pool]
-        if target.pg_num > now.pg_num and self.splitting:
-            self._set(now._replace(pg_num=target.pg_num))
+        ahead = now.pgp_num + self.max_pg_num_change
+        if target.pg_num > now.pg_num < ahead and self.splitting:
+            self._set(now._replace(pg_num=min(
+                target.pg_num, ahead, now.pg_num + self.splits_at_a_time)))
         elif target.pg_num < now.pg_num and now.pgp_num < now.pg_num:
             self._merge(now)
         elif target.pgp_num > now.pgp_num and now.pgp_num < now.pg_num:

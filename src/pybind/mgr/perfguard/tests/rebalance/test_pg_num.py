@@ -82,8 +82,8 @@ FAR = 16 + MOST_AHEAD
     ((MOST_MERGED + 4, MOST_MERGED + 4), 5, (MOST_MERGED + 4, 5))])
 def test_the_next_step(now: Tuple[int, int], to: int, step: Optional[Tuple[int, int]]) -> None:
     pool = a_pool(*now)
-    assert next_step(a_map(pool), pool, to) == (None if step is None else (1, *step))
-    change = step_to(a_map(pool), pool, to, 9, 50.0)
+    assert next_step(a_map(pool), pool, to, -1) == (None if step is None else (1, *step))
+    change = step_to(a_map(pool), pool, to, 9, MOST_AHEAD + 1, 50.0)
     if step is None:
         assert change is None
     else:
@@ -100,7 +100,16 @@ def test_the_next_step(now: Tuple[int, int], to: int, step: Optional[Tuple[int, 
 def test_merging_pgs_with_upmaps_move_first(upmaps: Tuple[str, ...], vectors: Tuple[str, ...],
                                             step: Tuple[int, int]) -> None:
     pool = a_pool(20, 16)
-    assert next_step(a_map(pool, upmaps=upmaps, vectors=vectors), pool, 16) == (1, *step)
+    assert next_step(a_map(pool, upmaps=upmaps, vectors=vectors), pool, 16, -1) == (1, *step)
+
+
+@pytest.mark.parametrize('split_limit, now, step', [
+    (32, (16, 16), (48, 16)), (MOST_AHEAD, (16, 16), (FAR, 16)), (-1, (16, 16), (FAR, 16)),
+    (32, (48, 16), (48, 48)), (32, (60, 16), (60, 60)), (0, (16, 16), (17, 16))])
+def test_splits_go_as_far_as_ceph_mgr_makes_them(split_limit: int, now: Tuple[int, int],
+                                                 step: Tuple[int, int]) -> None:
+    pool = a_pool(*now)
+    assert next_step(a_map(pool), pool, FAR + 1, split_limit) == (1, *step)
 
 
 @pytest.mark.parametrize('before, after, between', [

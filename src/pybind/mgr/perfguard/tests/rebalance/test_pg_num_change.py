@@ -156,6 +156,45 @@ def test_a_pool_grows_in_steps_that_ceph_mgr_makes(monkeypatch: pytest.MonkeyPat
     assert set(moved(cluster).values()) == {1}
 
 
+def test_a_pool_grows_in_steps_that_the_option_of_ceph_mgr_allows() -> None:
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    cluster.max_pg_num_change = 3
+    driver.order('pg_num', 'rep', '16')
+    driver.run_to('DONE', turns=900)
+    assert cluster.steps == [(11, 8), (11, 11), (14, 11), (14, 14), (16, 14), (16, 16)]
+    ended(cluster, 16)
+    assert set(moved(cluster).values()) == {1}
+
+
+def test_a_split_continues_if_the_option_of_ceph_mgr_is_lowered() -> None:
+    """In the middle of a step: ceph-mgr splits no further before pgp_num follows."""
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    cluster.splits_at_a_time = 1
+    driver.order('pg_num', 'rep', '16')
+    driver.run_until(lambda: cluster.numbers[1].pg_num == 12)
+    cluster.max_pg_num_change = 3
+    driver.run_to('DONE', turns=900)
+    assert cluster.steps[3:] == [(12, 8), (12, 12), (13, 12), (14, 12), (15, 12), (15, 15),
+                                 (16, 15), (16, 16)]
+    ended(cluster, 16)
+    assert set(moved(cluster).values()) == {1}
+
+
+def test_a_split_says_what_it_waits_for_if_ceph_mgr_may_split_nothing() -> None:
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    cluster.max_pg_num_change = 0
+    driver.order('pg_num', 'rep', '16')
+    driver.run(60)
+    assert driver.phase == 'PINNING' and cluster.steps == []
+    assert 'mgr_max_pg_num_change is 0' in str(driver.status['reasons'])
+    cluster.max_pg_num_change = 128
+    driver.run_to('DONE', turns=900)
+    assert cluster.steps[-1] == (16, 16)
+
+
 def test_merges_of_many_pgs_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('perfguard.rebalance.pg_num.MOST_MERGED', 4)
     driver = driver_of(PgpWatcher(pgs=16))
