@@ -143,9 +143,9 @@ def _as_stops(draft: Draft, reasons: Sequence[Reason]) -> List[Stop]:
     osds_with_weight = {osd for osd, weight in observation.crush.weights().items()
                         if weight > 0.0} if osds_of_pool else ()
     for reason in reasons:
-        osds = _osds_that_explain(draft, reason)
+        pool_osds = frozenset(osd for pool in reason.pools for osd in osds_of_pool[pool])
+        osds = _osds_that_explain(draft, reason, pool_osds)
         if osds is None and reason.pools:
-            pool_osds = frozenset(osd for pool in reason.pools for osd in osds_of_pool[pool])
             is_everywhere = not pool_osds or pool_osds.issuperset(osds_with_weight)
             stops.append(Stop(reason, None if is_everywhere else pool_osds, reason.pools))
         else:
@@ -153,18 +153,24 @@ def _as_stops(draft: Draft, reasons: Sequence[Reason]) -> List[Stop]:
     return stops
 
 
-def _osds_that_explain(draft: Draft, reason: Reason) -> Optional[FrozenSet[int]]:
+def _osds_that_explain(draft: Draft, reason: Reason,
+                       pool_osds: AbstractSet[int]) -> Optional[FrozenSet[int]]:
     """If slow OSDs may explain the alarm of a pool, and the throttle finds the latency of clients
     within its limits: those of them that receive no releases, so that the alarm stops releases to
     these alone. That may be none: an OSD that was slow while nothing moved there stops no release.
+    `pool_osds`: the OSDs that serve the pool; others cannot explain its alarm, unless it does not
+    name its pool.
 
     None: the alarm is not explained so, or `reason` is no such alarm.
     """
     pace, now = draft.campaign.pace, draft.now
-    if reason.code == Code.SLOW_POOL and pace.code == Code.LATENCY_OK \
-            and explains_alarm(pace.slow_reads, now, len(draft.observed.osdmap.osds)):
-        return stopped_osds(pace.slow_reads, now)
-    return None
+    if reason.code != Code.SLOW_POOL or pace.code != Code.LATENCY_OK:
+        return None
+    states = {osd: state for osd, state in pace.slow_reads.items()
+              if osd in pool_osds or not reason.pools}
+    if not explains_alarm(states, now, len(draft.observed.osdmap.osds)):
+        return None
+    return stopped_osds(states, now)
 
 
 def others_degraded(draft: Draft) -> bool:

@@ -30,6 +30,7 @@ from perfguard.rebalance.throttle import caps
 from perfguard.rebalance.types import Flight, Holds, Pace, Phase, PinRecord, Sent, SetEntry
 from perfguard.rebalance.weights import WeightChange
 from perfguard.upmap.pins import DEGRADED, INCOMPLETE, Unpinnable
+from perfguard.watch.slow_reads import SlowReads
 from perfguard.watch.stop_conditions import OwnPg, Stop
 
 from ..fakes.campaigns import campaign_of
@@ -163,6 +164,24 @@ def test_single_slow_osds_of_a_pool_stop_their_own_releases(
     stop, = stops_of(draft(stops=(Reason(code, '', frozenset({1})),),
                            campaign={'pace': Pace(code=pace_code)}))
     assert stop.osds == osds and asked in ([], [({}, NOW, 8)])
+
+
+@pytest.mark.parametrize('slow, pools, osds', [
+    # osd.5 serves pool 2 alone, and osd.6 pool 1 alone.
+    ({5}, {1}, {6}), ({6}, {1}, set()), ({5}, {2}, set()), ({5}, {1, 2}, set()),
+    # A pool that was deleted: it is not known which OSDs serve it.
+    ({5}, {9}, None)])
+def test_only_slow_osds_that_serve_a_pool_explain_its_alarm(
+        slow: Collection[int], pools: Collection[int], osds: Any) -> None:
+    """They are exempt, and so stop nothing themselves."""
+    states = {osd: SlowReads(over=NOW - 5.0, touched=NOW - 5.0, exempt_until=NOW + 1.0)
+              for osd in slow}
+    alarm = replace(POOL_1, pools=frozenset(pools))
+    stop, = stops_of(draft(
+        stops=(alarm,), pools={pool: replace(POOLS[pool], crush_rule=9) for pool in POOLS},
+        clients=Clients(rows=ROWS),
+        campaign={'pace': Pace(code=Code.LATENCY_OK, slow_reads=states)}))
+    assert stop.osds == osds
 
 
 COUNTED = PgCounts(total=16, degraded=1)
