@@ -9,6 +9,7 @@ else has to survive a failover.
 import enum
 import errno
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from typing import (Callable, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping,
                     NamedTuple, Optional, Sequence, Tuple)
@@ -119,6 +120,14 @@ class ReplaceFacts:
     def weight(self, osd: int) -> float:
         """The CRUSH weight of an OSD; 0.0 if CRUSH does not contain it."""
         return self.weights.get(osd, 0.0)
+
+    @cached_property
+    def upmapped(self) -> FrozenSet[int]:
+        """OSDs on which upmaps keep PGs, as the pins of a campaign do."""
+        osdmap = self.order_facts.osdmap
+        return frozenset(
+            [target for pairs in osdmap.upmap_items.values() for _, target in pairs]
+            + [osd for osds in osdmap.upmap_vectors.values() for osd in osds])
 
     def recovery_text(self, osd: int) -> str:
         """Text on the recovery of an OSD that no campaign fills, since PGs that lack only what the
@@ -273,8 +282,9 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
         return 'campaign %d is aborted: "campaign resume" continues' % facts.campaign.id \
             if facts.campaign.held else _leaves_without_campaign(osd, facts)
     if phase is ReplacePhase.RECOVERING:
-        return ('waiting for recovery' if row.reweight == 0 else
-                'recovery begins when it is marked out ("ceph osd out %d")' % osd)
+        is_placed = facts.weight(osd) > DRAINED_WEIGHT or osd in facts.upmapped
+        return ('recovery begins when it is marked out ("ceph osd out %d")' % osd
+                if row.reweight > 0 and is_placed else 'waiting for recovery')
     if phase is ReplacePhase.EMPTY and record.remove:
         return 'waiting until the campaign has ended' if is_emptied_by(facts.campaign, osd) else \
             'waiting for the orchestrator to remove it ("ceph orch osd rm status")'

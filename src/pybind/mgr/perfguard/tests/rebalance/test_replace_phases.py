@@ -235,6 +235,26 @@ def test_the_next_step(phase: ReplacePhase, row: Osd, weight: float, record: Rep
     assert step.startswith(text) and (not text.endswith(('it', 'again', 'OSD')) or step == text)
 
 
+@pytest.mark.parametrize('row, weight, items, vectors, text', [
+    # It may be stopped for the exchange of its device while another OSD recovers.
+    (DOWN, 0.0, {}, {}, 'waiting for recovery'), (DOWN, LIGHT, {}, {}, 'waiting for recovery'),
+    (DOWN, 0.0, {'1.0': ((2, 3), (1, 4))}, {'1.1': (2, 3)}, 'waiting for recovery'),
+    (OUT, 0.0, {'1.0': ((2, 1),)}, {}, 'waiting for recovery'),
+    (DOWN, LIGHT + 0.0001, {}, {}, 'recovery begins when it is marked out ("ceph osd out 1")'),
+    # A campaign has not moved these PGs yet.
+    (DOWN, 0.0, {'1.0': ((2, 3), (4, 1))}, {}, 'recovery begins when it is marked out ("ceph osd '
+     'out 1")'),
+    (DOWN, 0.0, {}, {'1.1': (2, 1)}, 'recovery begins when it is marked out ("ceph osd out 1")')])
+def test_recovery_waits_for_osds_that_are_marked_out_only_if_pgs_are_placed_on_them(
+        row: Osd, weight: float, items: Mapping[str, Any], vectors: Mapping[str, OsdSet],
+        text: str) -> None:
+    there = facts(row, weight)
+    orders = there.order_facts
+    osdmap = replace(orders.osdmap, upmap_items=items, upmap_vectors=vectors)
+    there = replace(there, order_facts=replace(orders, osdmap=osdmap))
+    assert next_step(1, RECORD, RECOVERING, there) == text
+
+
 # ---- orders
 
 @pytest.mark.parametrize('total, record, weight', [
