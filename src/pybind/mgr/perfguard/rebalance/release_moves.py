@@ -42,8 +42,9 @@ class ReleaseMoves:
         #: Number of remapped PGs that are neither pinned nor released by the campaign, and have a
         #: place to move to, without those of an evacuation and those that recover.
         self.moving_count = 0
-        #: Number of PGs that a campaign would pin: these without `refused`, and PGs of which a copy
-        #: or shard is lacking and another one can be kept where it is.
+        #: Number of PGs that a campaign would pin: these without `refused` and those that the open
+        #: campaign has found to be unpinnable, and PGs of which a copy or shard is lacking and
+        #: another one can be kept where it is.
         self.pinnable_count = 0
         #: PG counted in `moving_count` -> why no campaign would pin it: the mons cancel upmaps
         #: under its rule.
@@ -167,7 +168,9 @@ class ReleaseMoves:
         without_upmaps = {pool.id for pool in osdmap.pools.values()
                           if not observation.crush.keeps_upmaps(pool.crush_rule, pool.size)}
         self.refused = {pgid: DROPPED_BY_MON for pgid in moving if pool_of(pgid) in without_upmaps}
-        self.pinnable_count = len(moving) - len(self.refused) + sum(
+        unpinnable = self.refused.keys() | (
+            campaign.pinning.unpinnable.keys() if campaign.open else set())
+        self.pinnable_count = len(set(moving) - unpinnable) + sum(
             1 for pgid, move in unpinned_moves.items() if pgid not in observation.evacuation
             and not _is_complete(osdmap.pools.get(pool_of(pgid)), osdmap.pg_temp[pgid])
             and _is_pinned_in_part(pgid, move, observation))

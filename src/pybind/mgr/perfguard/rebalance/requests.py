@@ -9,7 +9,7 @@ from ..cluster.types import OsdMap
 from ..errors import Code, Reason, Refused, texts
 from ..ledger import Owner, Row
 from ..options import Options
-from ..text import bytes_text, listed, pgs, pgs_are, seconds_text
+from ..text import bytes_text, listed, pgs, pgs_are, plural, seconds_text
 from ..watch.stop_conditions import ABSENT_TEXT, LASTING, WAIVABLE
 from .campaign import Campaign, Orders
 from .holds import not_given_up
@@ -373,14 +373,18 @@ def _resume(request: Request, rebalanced: Rebalanced) -> List[str]:
 def _abort(campaign: Campaign, rebalanced: Rebalanced, arriving: int) -> List[str]:
     """What an abort would do. `arriving`: PGs in flight that cannot be pinned."""
     pinned_back = sum(flight.pin is not None for flight in campaign.flights.in_flight.values())
-    lines = ['%s that cannot be pinned would still move to where CRUSH places %s' % (
-        pgs(arriving), 'it' if arriving == 1 else 'them')] if arriving else []
-    if pinned_back or not lines:
-        lines.insert(0, '%s in flight would be pinned back, and what was copied of them is lost'
-                     % pgs(pinned_back))
-    return [*lines, '%s would stay pinned until "campaign resume", "campaign rollback" or '
-            '"campaign finish --keep"' % pgs(rebalanced.pins + pinned_back),
-            *rebalanced.withdrawn_plans]
+    # Those that the operator's change of CRUSH has remapped, or others.
+    remapped = rebalanced.preview.remapped
+    lines = (
+        (pinned_back, '%s in flight would be pinned back, and what was copied of them is lost'
+         % pgs(pinned_back)),
+        (remapped, '%s would be pinned where the data is' % plural(remapped, 'remapped PG')),
+        (arriving, '%s that cannot be pinned would still move to where CRUSH places %s' % (
+            pgs(arriving), 'it' if arriving == 1 else 'them')),
+        (rebalanced.pins + pinned_back + remapped, '%s would stay pinned until "campaign resume", '
+         '"campaign rollback" or "campaign finish --keep"'
+         % pgs(rebalanced.pins + pinned_back + remapped)))
+    return [*(text for number, text in lines if number), *rebalanced.withdrawn_plans]
 
 
 def _finish(request: Request, rebalanced: Rebalanced) -> List[str]:

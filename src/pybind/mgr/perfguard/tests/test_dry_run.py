@@ -114,6 +114,23 @@ def test_what_a_dry_run_says_is_what_happens(shell: Shell) -> None:
         'given back: mgr/balancer/active, pg_autoscale_mode of pool rep']
 
 
+def test_an_abort_pins_what_is_remapped(shell: Shell) -> None:
+    driver = shell.driver
+    to_prepared(driver)
+    driver.run(3)
+    assert len(shell.json('campaign abort', dry_run=True)['effects']) == 1
+    driver.cluster.expand()
+    driver.run_until(lambda: len(driver.cluster.remapped()) == 12)
+    driver.run(3)
+    assert shell.json('campaign abort', dry_run=True)['effects'][1:] == [
+        '12 remapped PGs would be pinned where the data is',
+        '12 PGs would stay pinned until "campaign resume", "campaign rollback" or "campaign finish '
+        '--keep"']
+    shell('campaign abort')
+    driver.run_to('ABORTED')
+    assert driver.status['pinned'] == 12
+
+
 def test_the_values_that_a_setting_has_and_would_have(shell: Shell) -> None:
     to_paused(shell.driver)
     assert shell.json('campaign set', setting='max_pgs_in_flight=7', dry_run=True)['effects'] == [

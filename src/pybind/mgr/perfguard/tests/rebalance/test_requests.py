@@ -338,6 +338,7 @@ def would(phase: Phase, request: Request, arriving: int = 0, changes: Any = {},
 KEPT = '%d PGs would stay pinned until "campaign resume", "campaign rollback" or "campaign finish' \
     ' --keep"'
 BACK = '1 PG in flight would be pinned back, and what was copied of them is lost'
+REMAPPED = '3 remapped PGs would be pinned where the data is'
 GIVEN = 'given back: flag 0, flag 1, flag 2, flag 3, flag 4 and 1 more'
 
 
@@ -359,11 +360,13 @@ GIVEN = 'given back: flag 0, flag 1, flag 2, flag 3, flag 4 and 1 more'
         '3 PGs that became remapped meanwhile would be pinned',
         '2 PGs would be released, and 1 PG in flight continue']),
     (Phase.RELEASING, Request('abort'), {'withdrawn_plans': ('plan p1 is withdrawn',)}, [
-        BACK, KEPT % 3, 'plan p1 is withdrawn']),
+        BACK, REMAPPED, KEPT % 6, 'plan p1 is withdrawn']),
     (Phase.RELEASING, Request('abort'), {'arriving': 1}, [
-        BACK, '1 PG that cannot be pinned would still move to where CRUSH places it', KEPT % 3]),
+        BACK, REMAPPED, '1 PG that cannot be pinned would still move to where CRUSH places it',
+        KEPT % 6]),
     (Phase.RELEASING, Request('abort'), {'arriving': 2}, [
-        BACK, '2 PGs that cannot be pinned would still move to where CRUSH places them', KEPT % 3]),
+        BACK, REMAPPED, '2 PGs that cannot be pinned would still move to where CRUSH places them',
+        KEPT % 6]),
     (Phase.PINNED, Request('finish', keep=True), {'loose': 'a', 'withdrawn': ('b',)}, [
         'the pins of 2 PGs would become ordinary upmaps, which the balancer may change', 'a', 'b',
         GIVEN]),
@@ -387,14 +390,16 @@ def test_what_a_request_would_do(phase: Phase, request_: Request, given: Any,
     assert would(phase, request_, **given) == lines
 
 
-def test_an_abort_without_pgs_in_flight() -> None:
-    for phase, arriving, line in (
-            (Phase.PINNED, 0, '0 PGs in flight would be pinned back, and what was copied of them '
-             'is lost'),
-            (Phase.RELEASING, 1, '1 PG that cannot be pinned would still move to where CRUSH '
-             'places it')):
-        assert effects(Request('abort'), Rebalanced(campaign(phase), pins=2), (), DEFAULTS,
-                       arriving)[1:] == [line, KEPT % 2]
+@pytest.mark.parametrize('pins, remapped, arriving, lines', [
+    (0, 0, 0, []), (2, 0, 0, [KEPT % 2]),
+    (0, 1, 0, ['1 remapped PG would be pinned where the data is',
+               KEPT.replace('PGs', 'PG') % 1]),
+    (0, 0, 1, ['1 PG that cannot be pinned would still move to where CRUSH places it'])])
+def test_an_abort_without_pgs_in_flight(pins: int, remapped: int, arriving: int,
+                                        lines: List[str]) -> None:
+    assert effects(Request('abort'), Rebalanced(
+        campaign(Phase.PREPARED), preview=ReleasePreview(remapped=remapped), pins=pins), (),
+                   DEFAULTS, arriving)[1:] == lines
 
 
 @pytest.mark.parametrize('request_, text, only_stops', [
