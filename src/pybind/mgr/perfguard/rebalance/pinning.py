@@ -31,6 +31,8 @@ STUCK_PINS_SECONDS = 30.0
 #: as about to be marked out: more than a reboot takes, and less than mon_osd_down_out_interval
 #: (600 s by default).
 DOWN_SECONDS = 300.0
+#: Number of PGs that cannot be pinned which events name in a turn.
+REPORTED_UNPINNABLE = 10
 #: Phases in which pins stay as they are until their PGs are released.
 _PINS_ONLY_RELEASED = frozenset({Phase.PINNED, *RELEASING_PHASES, Phase.ABORTED})
 
@@ -64,6 +66,7 @@ def _confirm(draft: Draft) -> Draft:
     (`_tried_pin`). Those that the OSDMap does not show in time are sent again, given up, or left to
     others who have set another upmap."""
     unconfirmed: Dict[str, Sent] = {}
+    given_up: Dict[str, PinRecord] = {}
     for pgid, sent in draft.campaign.pinning.sent.items():
         pin = draft.pin_of(pgid)
         if pin is None or draft.pool(pgid) is None:
@@ -82,9 +85,10 @@ def _confirm(draft: Draft) -> Draft:
             draft = _pin_again(draft, pgid, pin)
             unconfirmed[pgid] = Sent(draft.now, sent.times + 1)
         else:
-            draft = _give_up(draft, pgid, pin)
+            given_up[pgid] = pin
         if pgid not in unconfirmed or draft.pin_of(pgid) != pin:
             draft = _end_trial(draft, pgid, is_kept=present == pin.entry)
+    draft = _give_up(draft, given_up)
     if unconfirmed == draft.campaign.pinning.sent:
         return draft
     return draft.set(pinning=replace(draft.campaign.pinning, sent=unconfirmed))
@@ -118,18 +122,23 @@ def _pin_again(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     return _carried_out(draft, [decision])
 
 
-def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
-    """Give up a pin that the mons do not keep although it was sent several times: they return 0,
-    and their own clean-up removes it. The PG gets the entry to which a release leads, and counts as
-    unpinnable; if it leaves an OSD that is to be emptied, it may move to where CRUSH places it."""
-    pool, pinning = draft.pool(pgid), draft.campaign.pinning
-    if pool is not None:
-        pinning = pinning.cancelled_under(draft.observed.crush.checksum(pool.crush_rule))
-    draft = draft.send(SetEntry(pgid, pin.leads_to, draft.observed.osdmap.entry(pgid))) \
-        .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON.reason)
-    if pgid in draft.observed.evacuation:
-        return draft.set(pinning=replace(pinning, let_go=pinning.let_go | {pgid}))
-    return draft.set(pinning=pinning.with_unpinnable(pgid, DROPPED_BY_MON))
+def _give_up(draft: Draft, pins: Mapping[str, PinRecord]) -> Draft:
+    """Give up pins that the mons do not keep although they were sent several times: the mons return
+    0, and their own clean-up removes them. Each PG gets the entry to which a release leads, and
+    counts as unpinnable; if it leaves an OSD that is to be emptied, it may move to where CRUSH
+    places it."""
+    if not pins:
+        return draft
+    pinning, crush, osdmap = draft.campaign.pinning, draft.observed.crush, draft.observed.osdmap
+    rules = {pool.crush_rule for pgid in pins for pool in [draft.pool(pgid)] if pool is not None}
+    for rule in sorted(rules):
+        pinning = pinning.cancelled_under(crush.checksum(rule))
+    let_go = pins.keys() & draft.observed.evacuation.keys()
+    return _report_unpinnable(draft, dict.fromkeys(pins, DROPPED_BY_MON)).send(
+        *[SetEntry(pgid, pin.leads_to, osdmap.entry(pgid)) for pgid, pin in pins.items()]
+    ).forget_pins(list(pins)).set(pinning=replace(
+        pinning, let_go=pinning.let_go | let_go,
+        unpinnable={**pinning.unpinnable, **dict.fromkeys(pins.keys() - let_go, DROPPED_BY_MON)}))
 
 
 def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:
@@ -672,9 +681,16 @@ def _note_unpinnable(draft: Draft, unpinnable: Mapping[str, Unpinnable]) -> Draf
     """Note which PGs cannot be pinned, and report those that are new."""
     fresh = {pgid: why for pgid, why in unpinnable.items()
              if pgid not in draft.campaign.pinning.unpinnable}
-    for pgid, why in sorted(fresh.items(), key=lambda row: row[0])[:10]:
-        draft = draft.event('unpinnable', 'PG %s cannot be pinned' % pgid, why.reason)
-    if len(fresh) > 10:
-        draft = draft.event('unpinnable', '%s more cannot be pinned' % pgs(len(fresh) - 10))
     # Also without new PGs, since the reasons may differ.
-    return draft.set(pinning=replace(draft.campaign.pinning, unpinnable=unpinnable))
+    return _report_unpinnable(draft, fresh).set(
+        pinning=replace(draft.campaign.pinning, unpinnable=unpinnable))
+
+
+def _report_unpinnable(draft: Draft, unpinnable: Mapping[str, Unpinnable]) -> Draft:
+    """The draft with events on PGs that cannot be pinned: on some of them, and the number of the
+    others."""
+    for pgid in sorted(unpinnable)[:REPORTED_UNPINNABLE]:
+        draft = draft.event('unpinnable', 'PG %s cannot be pinned' % pgid, unpinnable[pgid].reason)
+    others = len(unpinnable) - REPORTED_UNPINNABLE
+    return draft.event('unpinnable', '%s more cannot be pinned' % pgs(others)) \
+        if others > 0 else draft

@@ -22,6 +22,7 @@ from perfguard.rebalance.pinning import (DOWN_SECONDS, audit, is_mixture, is_sti
 from perfguard.rebalance.types import (NOREBALANCE_KEY, Flight, Holds, Phase, PinRecord, Sent,
                                        SetEntry)
 from perfguard.rebalance.weights import WeightChange
+from perfguard.text import pgs
 from perfguard.upmap.pins import (BEYOND_LIMIT, DEGRADED, DROPPED_BY_MON, INCOMPLETE,
                                   Unpinnable)
 
@@ -179,8 +180,28 @@ def test_a_pin_that_the_mons_do_not_keep(times: int, cluster: Dict[str, Any],
     assert after.actions == ((SetEntry(PG, OTHERS, NO_ENTRY),) if expected else AGAIN)
     assert after.unpins == ({PG} if expected else frozenset())
     assert state.sent == ({} if expected else {PG: Sent(NOW, 2)})
-    assert [(event.kind, event.why) for event in after.events] == (
-        [('unpinnable', DROPPED_BY_MON.reason)] if expected else [])
+    assert [(event.kind, event.what, event.why) for event in after.events] == (
+        [('unpinnable', 'PG %s cannot be pinned' % PG, DROPPED_BY_MON.reason)] if expected else [])
+
+
+@pytest.mark.parametrize('number, evacuated', [(8, 0), (8, 3), (8, 8), (2, 0), (3, 0)])
+def test_pins_that_the_mons_do_not_keep_are_reported_together(
+        monkeypatch: pytest.MonkeyPatch, number: int, evacuated: int) -> None:
+    """The log of events has room for some hundred."""
+    monkeypatch.setattr(pinning, 'REPORTED_UNPINNABLE', 2)
+    pgids = ['1.%d' % seed for seed in range(number)]
+    after = audit(draft_of(
+        pinning_of(sent={pgid: Sent(980.0, 2) for pgid in pgids}), dict.fromkeys(pgids, PIN),
+        up=dict.fromkeys(pgids, THERE), evacuation=dict.fromkeys(pgids[:evacuated], (1,)),
+        new_map=False))
+    events = [('unpinnable', 'PG %s cannot be pinned' % pgid) for pgid in pgids[:2]]
+    if number > 2:
+        events.append(('unpinnable', '%s more cannot be pinned' % pgs(number - 2)))
+    assert events_of(after) == events and after.events[0].why == DROPPED_BY_MON.reason
+    state = after.campaign.pinning
+    assert state.let_go == set(pgids[:evacuated]) and not state.sent
+    assert state.unpinnable == dict.fromkeys(pgids[evacuated:], DROPPED_BY_MON)
+    assert after.unpins == set(pgids) and len(after.actions) == number
 
 
 def test_a_pin_is_sent_again_where_the_pg_is_now() -> None:
