@@ -230,8 +230,8 @@ def some_osds(osdmap: OsdMap, kinds: Mapping[int, QueueKind] = {}) -> List[int]:
     """A few OSDs that are up, spread over all ids, with at least one of each kind. `kinds`: as
     queue_kinds returns them; {}: not known."""
     osds = sorted(osd.id for osd in osdmap.osds.values() if osd.up)
-    stride = max(1, len(osds) // ASKED_OSDS)
-    chosen = osds[::stride][:ASKED_OSDS]
+    number = min(ASKED_OSDS, len(osds))
+    chosen = [osds[index * len(osds) // number] for index in range(number)]
     chosen_kinds = {kinds[osd] for osd in chosen if osd in kinds}
     others = {kinds[osd]: osd for osd in osds if osd in kinds and kinds[osd] not in chosen_kinds}
     return sorted({*chosen, *others.values()})

@@ -153,7 +153,7 @@ def test_the_text_of_previews(mode: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize('number, asked', [
-    (0, []), (1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (7, [0, 1, 2, 3]), (8, [0, 2, 4, 6]),
+    (0, []), (1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (7, [0, 1, 3, 5]), (8, [0, 2, 4, 6]),
     (41, [0, 10, 20, 30])])
 def test_a_few_osds_are_asked_for_their_scheduler(number: int, asked: List[int]) -> None:
     osds = {osd: Osd(osd, osd < number, 1.0) for osd in range(number + 2)}
