@@ -147,7 +147,9 @@ class Observation:
     evacuation: Evacuation = field(default_factory=dict)
     #: OSDs that have a degraded PG.
     degraded_osds: FrozenSet[int] = frozenset()
-    #: PGs by the OSDs of their acting sets, from the last reading; empty: not known.
+    #: PGs by the OSDs of their acting sets, from the last reading, which may be minutes old. {}:
+    #: all PGs are active+clean and none is deep-scrubbed, trimmed or laggy, or there is no reading
+    #: yet.
     osd_counts: Mapping[int, PgCounts] = field(default_factory=dict)
     #: OSD -> PGs that it is deleting, usually because they have moved away.
     deleting: Mapping[int, int] = field(default_factory=dict)

@@ -193,7 +193,8 @@ class CampaignCommands(Handlers):
         """Store a request for the loop, and wait for a moment whether the loop refuses it; with
         `dry_run`, wait for its effects. Returns the answer of the command."""
         def give(refused_before: bool) -> Json:
-            """`refused_before`: a moment ago, because the cluster was not ready."""
+            """`refused_before`: a moment ago, as the cluster was not fit: another refusal is not
+            logged."""
             if dry_run:
                 effects = self.loop.dry_run(request, refused_before)
                 return {'verb': request.verb, 'dry_run': True, 'effects': effects,

@@ -593,7 +593,9 @@ class Readings:
     object_loads: Tuple[ObjectLoad, ...] = ()
     #: By OSD, in the same cases; without OSDs whose store does not count it.
     kv_bytes: Mapping[int, KvBytes] = field(default_factory=dict)
-    #: OSD -> PGs with it in their acting set.
+    #: OSD -> PGs with it in their acting set. {}: all PGs are active+clean, and none is
+    #: deep-scrubbed, trimmed or laggy. None: there is no newer reading, since ceph-mgr iterates
+    #: over all PGs for one.
     osd_counts: Optional[Mapping[int, PgCounts]] = None
     #: OSD -> heartbeat ping time in ms, median of some of its peers.
     ping_ms: Optional[Mapping[int, float]] = None

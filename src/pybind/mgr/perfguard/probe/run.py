@@ -59,12 +59,12 @@ class ProbeRun:
     epoch, as the dates in the record and the journal are.
     """
 
-    def __init__(self, cluster: Cluster, keep: Callable[[Optional[RunResources]], bool],
+    def __init__(self, cluster: Cluster, keep: Callable[[RunResources], bool],
                  resources: RunResources, checked: Optional[CheckedRun], now: float,
                  tools: ToolThread, is_active: Callable[[], bool]) -> None:
-        """`keep`: stores the resources in the journal (None: removes them from it), and returns
-        whether the mons have stored that. `checked`: the order; None: the run only completes the
-        clean-up of an earlier mgr. `is_active`: whether this mgr still is the active one."""
+        """`keep`: stores the resources in the journal, and returns whether the mons have stored
+        that. `checked`: the order; None: the run only completes the clean-up of an earlier mgr.
+        `is_active`: whether this mgr still is the active one."""
         self._cluster = cluster
         self._is_active = is_active
         self._tools = tools

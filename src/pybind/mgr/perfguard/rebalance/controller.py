@@ -196,8 +196,8 @@ class RebalanceController:
     def apply_request(self, request: Request, observation: Observation,
                       refused_before: bool = False) -> Optional[Refused]:
         """Carry out a request of an operator; returns the refusal if that is no longer possible,
-        else None. `refused_before`: a refusal of it was logged a moment ago, so it is not logged
-        again."""
+        else None. `refused_before`: it was refused a moment ago, as the cluster was not fit:
+        another refusal is not logged."""
         self._pin_goals.look_again()  # the request may change what they depend on
         try:
             self._check(request, observation)

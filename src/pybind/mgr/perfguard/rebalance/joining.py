@@ -796,8 +796,10 @@ def entry_for_both_maps(draft: Draft, pgid: str, entry: UpmapEntry, future: Futu
 
 
 def bridging_entry(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
-    """The entry that keeps a PG in place in the epoch of the change that makes its pin
-    unnecessary."""
+    """For a PG whose pin the change makes unnecessary: the entry that keeps the PG in place in the
+    epoch of the change. It is the present entry if that does so, else one that serves both CRUSH
+    maps, the present one and that of the change. If there is none, it is `entry`, which suffices
+    once the change is in force."""
     osdmap, present = draft.observed.osdmap, draft.observed.osdmap.entry(pgid)
     if survives(pgid, future, osdmap, osdmap.pools[pool_of(pgid)], draft.out):
         return present
