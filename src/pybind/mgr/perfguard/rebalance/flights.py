@@ -188,8 +188,8 @@ def _has_led(draft: Draft, pgid: str, epoch: int) -> bool:
 
 
 def _with_known_targets(draft: Draft, pgid: str, flight: Flight) -> Flight:
-    """The flight with what it moves, for a PG whose targets were not known before its release, or one
-    of whose targets is out, so that CRUSH has chosen others: they count for the limits from now
+    """The flight with what it moves, for a PG whose targets were not known before its release, or
+    one of whose targets is out, so that CRUSH has chosen others: they count for the limits from now
     on."""
     pool, place = draft.pool(pgid), draft.observed.placement(pgid)
     if pool is None or place is None:
