@@ -82,7 +82,7 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
         return published
     try:
         check(rebalanced.campaign, request, rebalanced.pins, rebalanced.unhealthy,
-              loose=rebalanced.loose)
+              loose=rebalanced.loose, left_rule=rebalanced.left_rule)
     except Refused:
         return published
     requested = (Reason(Code.REQUESTED, '"campaign %s" is requested' % request.verb),)

@@ -55,7 +55,8 @@ class Answering:
         if self._jobs.closing and request.verb != 'abort':
             raise Refused(errno.EBUSY, CLOSING)
         check(rebalanced.campaign, request, rebalanced.pins, rebalanced.unhealthy,
-              unfit=rebalanced.unfit, loose=rebalanced.loose, awaiting=rebalanced.awaiting)
+              unfit=rebalanced.unfit, loose=rebalanced.loose, awaiting=rebalanced.awaiting,
+              left_rule=rebalanced.left_rule)
         refuse_bad_options(request, self._jobs.options(), pools)
 
     def expire(self, now: float) -> None:

@@ -22,7 +22,7 @@ from .orders import EARLIER_MAP, LOSE, Order
 from .plans import PlanGround, SavedPlan, ground_of
 from .preview import Preview, costs
 from .queued import QueuedOrder, WaitingOrder
-from .requests import Request, check, refuse_bad_options, unfit
+from .requests import Request, check, refuse_bad_options, unfit, why_rule_first
 from .risks import RISKS, Risk, of_health, refuse, risks_json
 from .turn_inputs import what_places
 from .types import Phase
@@ -126,15 +126,15 @@ class CampaignOrders:
         that is carried out; None: none. `why`: of the event. `keep`: called when the campaign
         begins, to journal what the caller knows of it.
         """
-        # Another rule for the pool also ends the intermediate one of an aborted campaign.
-        request = Request('prepare', sure=order.verb == 'rule')
+        # Another rule for a pool also ends the intermediate one of an aborted campaign.
+        pool_name = order.names[0] if order.verb == 'rule' else ''
         if not order.dry_run:
             # Refuse impossible changes before running the tools of Ceph.
             self._crush_orders.check_arguments(order, observation)
         if order.verb == 'balance':
             self._campaigns.refuse_held()
         if not order.dry_run:
-            self._check_new(request, observation)
+            self._check_new(observation, pool_name)
             if waiting.refused_before:
                 # It was refused a moment ago: the tools of Ceph run only once the cluster is fit.
                 self._refuse_health(
@@ -148,27 +148,30 @@ class CampaignOrders:
             saved.refuse_other(preview, order)
         if order.dry_run:
             warned = replace(preview, warnings=(*preview.warnings,
-                                                *self._refusal(request, observation)))
+                                                *self._refusal(observation, pool_name)))
             return warned.answer(order, None, observation, self._options(),
                                  _acceptable(not_fit(observation, preview.touched)))
-        self._check_new(request, observation)
+        self._check_new(observation, pool_name)
         self._refuse_not_accepted(waiting, observation, order, saved, preview)
         self.reopen()
         self._crush_orders.journal(preview, observation)
         keep()
         self._note(Event('request', order.verb, why))
-        campaign = self._with_change(order, preview, observation, self._campaigns.begin(
+        last = self._campaigns.current
+        change = preview.change.begun(observation).continuing(
+            last.change if last.held else None, observation.osdmap)
+        campaign = self._with_change(order, preview, change, observation, self._campaigns.begin(
             observation, order.verb, *((saved.name, saved.token) if saved is not None else ())))
         self._campaigns.put(campaign)
         warned = replace(preview, warnings=(*preview.warnings, *_accepted_to_begin(
             not_fit(observation, preview.touched), (*order.accept, *waiting.order.accept))))
         return warned.answer(order, campaign.id, observation, self._options())
 
-    def _with_change(self, order: Order, preview: Preview, observation: Observation,
-                     campaign: Campaign) -> Campaign:
+    def _with_change(self, order: Order, preview: Preview, change: AnyChange,
+                     observation: Observation, campaign: Campaign) -> Campaign:
         """`campaign`, which has just begun, with the change of its order, and with what the order
         accepts."""
-        campaign = replace(campaign, automatic=True, change=preview.change.begun(observation),
+        campaign = replace(campaign, automatic=True, change=change,
                            orders=campaign.orders.accepting(*preview.accepted),
                            pinning=campaign.pinning.accepting_undersized(preview.undersized))
         # The bytes are unknown if it also moves PGs of an earlier change, whose pins it has.
@@ -306,7 +309,7 @@ class CampaignOrders:
             return self._answer_once_stored(self._storing[1])
         self._campaigns.refuse_held()
         if not order.dry_run:
-            self._check_new(Request('prepare'), observation)
+            self._check_new(observation)
             if waiting.refused_before:
                 # It was refused a moment ago: the tools of Ceph run only once the cluster is fit.
                 self._refuse_health(waiting, not_fit(observation))
@@ -316,7 +319,7 @@ class CampaignOrders:
         all_risks: List[Risk] = risks(result)
         if order.dry_run:
             return {**result.as_json(None),
-                    'warnings': self._refusal(Request('prepare'), observation),
+                    'warnings': self._refusal(observation),
                     'risks': risks_json([*_acceptable(not_fit(observation)), *all_risks],
                                         order.accept)}
         refuse([*of_health(not_fit(observation)), *all_risks], order.accept, order.command)
@@ -438,23 +441,27 @@ class CampaignOrders:
                 observation.orchestrating, observation.crush.proven_rules,
                 observation.balancing, {osd: row.pgs is None for osd, row in space.items()})
 
-    def _refusal(self, request: Request, observation: Observation) -> List[str]:
-        """For a dry run: why the order itself would be refused now."""
+    def _refusal(self, observation: Observation, pool_name: str = '') -> List[str]:
+        """For a dry run: why the order itself would be refused now. `pool_name`: as
+        `_check_new`."""
         try:
-            self._check_new(request, observation)
+            self._check_new(observation, pool_name)
         except Refused as refused:
             return ['the order would be refused now: %s' % refused]
         return []
 
-    def _check_new(self, request: Request, observation: Observation) -> None:
+    def _check_new(self, observation: Observation, pool_name: str = '') -> None:
         """Raise Refused if no campaign may begin, whatever the operator accepts: another one is
-        active or is still being removed from the store, perfguard shuts down, clients are too old,
-        or options are invalid."""
+        active or is still being removed from the store, an aborted one has left a pool with an
+        intermediate CRUSH rule, perfguard shuts down, clients are too old, or options are invalid.
+        `pool_name`: the pool whose rule the campaign changes; '': none."""
+        request = Request('prepare')
         self._campaigns.refuse_removing()
         self._context.refuse_closing()
         # The state of the cluster is examined apart: the operator may accept it.
         check(self._campaigns.current, request, self._campaigns.pins_held_back, unhealthy=(),
-              unfit=unfit(observation.osdmap))
+              unfit=unfit(observation.osdmap), left_rule=why_rule_first(
+                  self._campaigns.current, observation.osdmap, pool_name))
         refuse_bad_options(request, self._options(),
                            {pool.name for pool in observation.osdmap.pools.values()})
 

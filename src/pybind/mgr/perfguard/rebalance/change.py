@@ -308,6 +308,11 @@ class Change:
         """The change as the campaign begins with it: what it is to replace is noted."""
         return self
 
+    def continuing(self: Kind, aborted: Optional['Change'], osdmap: OsdMap) -> Kind:
+        """The change with what must not be forgotten of the change of an aborted campaign which
+        this one follows; None: it follows none."""
+        return self
+
     def remaining(self, observation: Observation) -> 'Change':
         """What is still to be made of it, after what others have done meanwhile."""
         return self

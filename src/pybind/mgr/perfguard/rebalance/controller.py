@@ -38,7 +38,7 @@ from .queued import QueuedOrder, WaitingOrder
 from .release_moves import ReleaseMoves
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Rebalanced, ReleasePreview, campaign_rows
-from .requests import DryRun, Request, aborted_again, apply, check, unfit
+from .requests import DryRun, Request, aborted_again, apply, check, unfit, why_rule_first
 from .risks import Risk, refuse
 from .settings import overridden
 from .throttle import ignored_targets
@@ -222,7 +222,8 @@ class RebalanceController:
         campaign and the cluster."""
         check(self.campaign, request, self.campaigns.pins_held_back, not_fit(observation),
               unfit(observation.osdmap), loose=self._why_not_finish(observation),
-              awaiting=self.awaiting.waits)
+              awaiting=self.awaiting.waits,
+              left_rule=why_rule_first(self.campaign, observation.osdmap))
         if request.verb == 'prepare':
             self.campaigns.refuse_removing()
         if request.verb == 'pin':
@@ -537,6 +538,7 @@ class RebalanceController:
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,
             unhealthy=tuple(not_fit(observation)), unfit=unfit(observation.osdmap),
             loose=self._why_not_finish(observation),
+            left_rule=why_rule_first(self.campaign, observation.osdmap),
             idle_osds=sum(1 for osd in observation.crush.light_osds
                           if osd in observation.osdmap.osds
                           and observation.osdmap.osds[osd].is_up_and_in),

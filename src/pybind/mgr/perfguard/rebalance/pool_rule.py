@@ -15,7 +15,7 @@ pinned in the same epoch, as with any change of CRUSH. Otherwise the mons would 
 Each step follows from the OSDMap, so an interrupted step is repeated for the remaining PGs.
 """
 import errno
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import ClassVar, FrozenSet, List, Mapping, Optional, Tuple
 
@@ -42,10 +42,13 @@ class RuleChange(PoolChange):
     rule: PoolRule = PoolRule(-1, -1)
     then: Optional[int] = None
     #: Names: of the rule at the end, since its id may be given to another one meanwhile; of the
-    #: rule that the pool had; of the intermediate rule ('': none).
+    #: rule that the pool had before any intermediate one; of the intermediate rule ('': none).
     rule_name: str = ''
     found_rule: str = ''
     via: str = ''
+    #: The intermediate rules that the pool may have, as id -> name: that of the change, and one
+    #: that an aborted change has left. {}: none, or an earlier version has not noted their ids.
+    vias: Mapping[int, str] = field(default_factory=dict)
     #: The PGs move as little as that rule requires, and upmaps keep them there under it; None: they
     #: end where it places them.
     least: Optional[Bounds] = None
@@ -56,11 +59,32 @@ class RuleChange(PoolChange):
     def setting(self) -> PoolRule:
         return self.rule
 
-    @property
-    def intermediate(self) -> bool:
-        """The pool has the intermediate rule, or may have it."""
-        return bool(self.via) and self.stage is not ChangeStage.LANDED and (
-            self.moves_first or self.pending)
+    def intermediate_rule(self, osdmap: OsdMap) -> str:
+        """The name of the intermediate rule that the pool has, or may have; '': it has none."""
+        pool = self.pool_in(osdmap)
+        if pool is None or self.stage is ChangeStage.LANDED:
+            return ''
+        if pool.crush_rule in self.vias:
+            return self.vias[pool.crush_rule]
+        # It may be on its way, or its id is not known.
+        return self.via if self.pending or self.moves_first and not self.vias else ''
+
+    def begun(self, observation: Observation) -> 'RuleChange':
+        # With an intermediate rule, that one is in `rule`.
+        return self if self.then is None else replace(self, vias={self.rule.rule: self.via})
+
+    def continuing(self, aborted: Optional[Change], osdmap: OsdMap) -> 'RuleChange':
+        """The change with the intermediate rule that `aborted` has left the pool with, and with the
+        rule from before that one: an abort of this change may leave it as well."""
+        pool = self.pool_in(osdmap)
+        if pool is None or not isinstance(aborted, RuleChange) or aborted.pool != pool.id:
+            return self
+        left_rule = aborted.intermediate_rule(osdmap)
+        if not left_rule:
+            return self
+        vias = {pool.crush_rule: left_rule, **self.vias}
+        return replace(self, found_rule=aborted.found_rule, vias={
+            number: name for number, name in vias.items() if name != aborted.found_rule})
 
     def commands(self, observation: Observation) -> List[Action]:
         return [SetPool(observation.osdmap.pools[self.rule.pool].name, 'crush_rule',
@@ -106,12 +130,15 @@ class RuleChange(PoolChange):
         return NextPart(
             RuleChange(rule=self.rule._replace(rule=self.then), moves_first=True,
                        rule_name=self.rule_name, found_rule=self.found_rule, via=self.via,
-                       least=self.least, upmaps_max=self.upmaps_max, since=observation.now),
+                       vias=self.vias, least=self.least, upmaps_max=self.upmaps_max,
+                       since=observation.now),
             'the intermediate CRUSH rule is in force, %s pinned' % pgs_are(pins))
 
     def part_in_force(self, observation: Observation) -> Optional[Change]:
-        # "campaign resume" continues with the remaining PGs.
-        return self if self.moves_first and self.pool_in(observation.osdmap) is not None else None
+        # "campaign resume" continues with the remaining PGs, or ends the intermediate rule.
+        osdmap = observation.osdmap
+        return self if self.pool_in(osdmap) is not None and (
+            self.moves_first or self.intermediate_rule(osdmap)) else None
 
     def why_no_rollback(self, campaign: int) -> str:
         return 'campaign %d changes the CRUSH rule of a pool: "campaign abort" first, then ' \
@@ -121,34 +148,37 @@ class RuleChange(PoolChange):
         pool = self.pool_in(osdmap)
         if pool is None:
             return super().way_back(osdmap)
-        return '' if not self.intermediate else 'rule %s %s' % (
-            quote(pool.name), quote(self.found_rule))
+        # "campaign resume" does the same if it leads to that rule anyway.
+        return 'rule %s %s' % (quote(pool.name), quote(self.found_rule)) \
+            if self.intermediate_rule(osdmap) and self.found_rule != self.rule_name else ''
 
     def begun_pools(self, osdmap: OsdMap) -> FrozenSet[int]:
-        begun = self.moves_first and (self.passes or self.via)
+        begun = self.moves_first and (self.passes or self.via) or self.intermediate_rule(osdmap)
         return frozenset({self.rule.pool}) if begun and self.stage is ChangeStage.WANTED \
             and self.pool_in(osdmap) is not None else frozenset()
 
     def left_setting(self, osdmap: OsdMap) -> Optional[LeftSetting]:
         """The intermediate rule that an abort leaves, with the command that restores the first one;
         None: it is not in force."""
-        pool = self.pool_in(osdmap)
-        if pool is None or not self.intermediate:
+        pool, left_rule = self.pool_in(osdmap), self.intermediate_rule(osdmap)
+        if pool is None or not left_rule:
             return None
         return LeftSetting(
-            'crush_rule of pool ' + pool.name, self.found_rule, self.via,
+            'crush_rule of pool ' + pool.name, self.found_rule, left_rule,
             'ceph osd pool set %s crush_rule %s: all PGs that have moved return at once' % (
                 quote(pool.name), quote(self.found_rule)))
 
     def left_intermediate(self, osdmap: OsdMap, verb: str = 'would keep') -> str:
         """Warning that the pool keeps the intermediate rule after the campaign; '' if it does not.
         `verb`: whether it would keep or keeps it."""
-        pool = self.pool_in(osdmap)
-        if pool is None or not self.intermediate:
+        pool, left_rule = self.pool_in(osdmap), self.intermediate_rule(osdmap)
+        if pool is None or not left_rule:
             return ''
+        # On the way back, both are the same.
+        where = '%s does not allow them' % self.found_rule if self.found_rule == self.rule_name \
+            else 'neither %s nor %s allows them' % (self.found_rule, self.rule_name)
         return 'pool %s %s the intermediate CRUSH rule %s, under which recovery may place PGs ' \
-            'where neither %s nor %s allows them' % (
-                pool.name, verb, self.via, self.found_rule, self.rule_name)
+            'where %s' % (pool.name, verb, left_rule, where)
 
     @property
     def features(self) -> Mapping[str, str]:

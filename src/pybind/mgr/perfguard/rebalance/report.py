@@ -108,6 +108,8 @@ class Rebalanced:
     unfit: str = ''
     #: Why norebalance must not be given back; '' if it may.
     loose: str = ''
+    #: Why only a change of a certain CRUSH rule may follow; '' if others may.
+    left_rule: str = ''
     #: OSDs that are up and in, and get no PGs.
     idle_osds: int = 0
     #: OSDs that are still to boot are awaited.

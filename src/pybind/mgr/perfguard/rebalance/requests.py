@@ -31,8 +31,7 @@ class Request:
     accept: Tuple[str, ...] = ()
     #: finish --keep: the remaining pins become ordinary upmaps.
     keep: bool = False
-    #: finish: although PGs will move outside the caps. prepare: for a change of rules, the only
-    #: campaign that may follow an aborted one with an intermediate rule.
+    #: finish: although PGs will move outside the caps.
     sure: bool = False
     #: The code of the acknowledged stop condition.
     code: str = ''
@@ -112,15 +111,16 @@ _MEANWHILE = {
 
 def check(campaign: Campaign, request: Request, pins: int,
           unhealthy: Sequence[Reason], unfit: str = '', loose: str = '',
-          awaiting: bool = False) -> None:
+          awaiting: bool = False, left_rule: str = '') -> None:
     """Raise Refused if `request` cannot be met now.
 
     `pins`: PGs kept pinned; `unhealthy`: reasons not to begin a campaign; `unfit`: why none can
-    begin at all; `loose`: why norebalance must not be given back; `awaiting`: OSDs are awaited.
+    begin at all; `loose`: why norebalance must not be given back; `awaiting`: OSDs are awaited;
+    `left_rule`: as `why_rule_first`.
     """
     verb = request.verb
     if verb == 'prepare':
-        _check_new(campaign, request, unhealthy, unfit)
+        _check_new(campaign, request, unhealthy, unfit, left_rule)
         return
     if verb == 'accept':
         _check_code(request.code)
@@ -163,28 +163,31 @@ def _not_active(campaign: Campaign) -> Refused:
 
 
 def _check_new(campaign: Campaign, request: Request, unhealthy: Sequence[Reason],
-               unfit: str) -> None:
+               unfit: str, left_rule: str) -> None:
     """Refuse a request that would begin a campaign, if none may begin."""
     if campaign.active:
         raise Refused(errno.EBUSY, 'campaign %d is %s: %s' % (
             campaign.id, campaign.phase.value,
             _MEANWHILE.get(campaign.phase, '"campaign finish" or "campaign abort" first')))
-    # With `sure`, the new campaign changes a rule: so it may follow.
-    if campaign.held and not request.sure:
-        _refuse_intermediate(campaign)
+    if left_rule:
+        raise Refused(errno.EBUSY, left_rule)
     if unfit:
         raise Refused(errno.EPERM, 'cannot begin a campaign: %s' % unfit)
     refuse(of_health(unhealthy), request.accept, 'ceph perfguard campaign prepare')
 
 
-def _refuse_intermediate(campaign: Campaign) -> None:
-    """Refuse a campaign after one that has left a pool with its intermediate CRUSH rule: it would
-    forget which rule the pool had."""
+def why_rule_first(campaign: Campaign, osdmap: OsdMap, pool_name: str = '') -> str:
+    """Why no other campaign may follow an aborted one that has left a pool with an intermediate
+    CRUSH rule: it would forget which rule the pool had, and release its PGs under the intermediate
+    one. '' if one may. `pool_name`: the pool whose rule the other campaign changes; '': none."""
     change = campaign.change
-    if isinstance(change, RuleChange) and change.intermediate:
-        raise Refused(errno.EBUSY, 'campaign %d is ABORTED and a pool has the intermediate CRUSH '
-                      'rule %s: "campaign resume", or "rule" back to %s'
-                      % (campaign.id, change.via, change.found_rule))
+    if not campaign.held or not isinstance(change, RuleChange):
+        return ''
+    pool, left_rule = change.pool_in(osdmap), change.intermediate_rule(osdmap)
+    if pool is None or not left_rule or pool.name == pool_name:
+        return ''
+    return 'campaign %d is ABORTED and pool %s has the intermediate CRUSH rule %s: "campaign ' \
+        'resume", or "rule" back to %s' % (campaign.id, pool.name, left_rule, change.found_rule)
 
 
 #: The verb that pins, or releases, PGs that are remapped and not pinned, by phase; else "start".

@@ -9,13 +9,17 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import OsdMap, PoolRule
+from perfguard.codec import decode, encode
 from perfguard.errors import Refused
 from perfguard.rebalance.change import ChangeStage, LeftSetting
 from perfguard.rebalance.pool_change import refuse_incomplete
 from perfguard.rebalance.pool_rule import RuleChange, rule_ordered
-from perfguard.rebalance.types import Bounds
+from perfguard.rebalance.requests import Request, check, why_rule_first
+from perfguard.rebalance.types import Bounds, Phase
+from perfguard.rebalance.weights import WeightChange
 from perfguard.upmap.pins import Unpinnable
 
+from ..fakes.campaigns import campaign_of
 from ..fakes.ruled_cluster import RuledCluster
 from .test_phases import Machine
 
@@ -50,7 +54,7 @@ def test_upmaps_keep_pgs_under_the_new_rule_once_they_move_first(moves_first: bo
     ({'moves_first': True, 'stage': ChangeStage.LANDED}, False)])
 def test_a_pool_may_have_the_intermediate_rule(changes: Any, intermediate: bool) -> None:
     change = replace(CHANGE, **changes)
-    assert change.intermediate == intermediate
+    assert change.intermediate_rule(osdmap()) == ('any' if intermediate else '')
     assert change.way_back(osdmap()) == ('rule rep hosts' if intermediate else '')
     assert change.left_setting(osdmap()) == (LeftSetting(
         'crush_rule of pool rep', 'hosts', change.via, 'ceph osd pool set rep crush_rule hosts: '
@@ -58,6 +62,86 @@ def test_a_pool_may_have_the_intermediate_rule(changes: Any, intermediate: bool)
     assert change.left_intermediate(osdmap(), 'keeps') == (
         'pool rep keeps the intermediate CRUSH rule any, under which recovery may place PGs where '
         'neither hosts nor racks allows them' if intermediate else '')
+
+
+def on_rule(rule: int) -> OsdMap:
+    """With this rule for the pool "rep"."""
+    pools = osdmap().pools
+    return replace(osdmap(), pools={**pools, 1: replace(pools[1], crush_rule=rule)})
+
+
+#: The change to the intermediate rule "any", and the change to "racks" that follows.
+FIRST = replace(CHANGE, rule=PoolRule(1, 4), then=1, vias={4: 'any'})
+FINAL = replace(CHANGE, rule=PoolRule(1, 1), moves_first=True, vias={4: 'any'})
+
+
+@pytest.mark.parametrize('change, rule, intermediate', [
+    (FIRST, 0, ''), (replace(FIRST, times=1), 0, 'any'), (FIRST, 4, 'any'),
+    (FINAL, 4, 'any'), (FINAL, 1, ''), (FINAL, 2, ''),
+    (replace(FINAL, stage=ChangeStage.LANDED), 4, ''),
+    # It was not noted which rule it is.
+    (replace(FINAL, vias={}), 4, 'any')])
+def test_the_rule_of_the_pool_shows_whether_it_is_the_intermediate_one(
+        change: RuleChange, rule: int, intermediate: str) -> None:
+    assert change.intermediate_rule(on_rule(rule)) == intermediate
+
+
+def test_the_intermediate_rule_is_noted_as_the_campaign_begins() -> None:
+    seen = Machine().observe()
+    assert replace(FIRST, vias={}).begun(seen) == FIRST
+    assert replace(FINAL, vias={}).begun(seen) == replace(FINAL, vias={})
+    assert decode(RuleChange, encode(FIRST)) == FIRST
+
+
+BACK = RuleChange(rule=PoolRule(1, 0), rule_name='hosts', found_rule='any', moves_first=True)
+
+
+@pytest.mark.parametrize('aborted, change, rule, found_rule, vias', [
+    # The way back, also if it begins with another intermediate rule.
+    (FINAL, BACK, 4, 'hosts', {4: 'any'}),
+    (FINAL, replace(BACK, via='both', vias={9: 'both'}), 4, 'hosts', {4: 'any', 9: 'both'}),
+    # By way of the rule from before.
+    (FINAL, replace(BACK, via='hosts', vias={0: 'hosts'}), 4, 'hosts', {4: 'any'}),
+    (replace(FINAL, vias={}), BACK, 4, 'hosts', {4: 'any'}),
+    # An operator has set the rule from before.
+    (FINAL, BACK, 0, 'any', {}),
+    (FINAL, replace(BACK, rule=PoolRule(2, 0)), 4, 'any', {}),
+    (WeightChange(), BACK, 4, 'any', {}), (None, BACK, 4, 'any', {})])
+def test_the_intermediate_rule_of_an_aborted_change_is_remembered(
+        aborted: Any, change: RuleChange, rule: int, found_rule: str, vias: Any) -> None:
+    following = change.continuing(aborted, on_rule(rule))
+    assert following == replace(change, found_rule=found_rule, vias=vias)
+
+
+def test_the_way_back_from_an_intermediate_rule() -> None:
+    """An abort of it keeps what is remembered, also before a PG has moved."""
+    back, there = BACK.continuing(FINAL, on_rule(4)), on_rule(4)
+    assert back.way_back(there) == '' and back.begun_pools(there) == frozenset({1})
+    assert back.left_intermediate(there) == (
+        'pool rep would keep the intermediate CRUSH rule any, under which recovery may place PGs '
+        'where hosts does not allow them')
+    seen = Machine().observe()
+    seen = replace(seen, settings=replace(seen.settings, osdmap=there))
+    for change in (back, replace(back, moves_first=False)):
+        assert change.part_in_force(seen) == change
+        assert change.left_setting(there).now == 'any'  # type: ignore[union-attr]
+    assert replace(BACK, moves_first=False).part_in_force(seen) is None
+
+
+@pytest.mark.parametrize('held, pool_name, change, refused', [
+    (True, '', FINAL, True), (True, 'ec', FINAL, True), (True, 'rep', FINAL, False),
+    (False, '', FINAL, False), (True, '', replace(FINAL, stage=ChangeStage.LANDED), False),
+    (True, '', replace(FINAL, rule=PoolRule(99, 1)), False), (True, '', WeightChange(), False)])
+def test_only_a_change_of_its_rule_follows_an_intermediate_one(
+        held: bool, pool_name: str, change: Any, refused: bool) -> None:
+    campaign = campaign_of(7, Phase.ABORTED, 1.0, held=held, change=change)
+    why = why_rule_first(campaign, on_rule(4), pool_name)
+    assert why == ('campaign 7 is ABORTED and pool rep has the intermediate CRUSH rule any: '
+                   '"campaign resume", or "rule" back to hosts' if refused else '')
+    if refused:
+        with pytest.raises(Refused) as raised:
+            check(campaign, Request('prepare'), 0, (), left_rule=why)
+        assert (raised.value.errno, str(raised.value)) == (errno.EBUSY, why)
 
 
 def test_nothing_is_left_of_a_pool_that_was_deleted() -> None:
@@ -77,11 +161,11 @@ def test_pools_whose_pgs_have_begun_to_move(changes: Any, begun: bool) -> None:
 
 def test_the_change_to_the_final_rule_follows_the_intermediate_one() -> None:
     seen = Machine().observe()
-    first = replace(CHANGE, then=4, least=LEAST, upmaps_max=7)
+    first = replace(CHANGE, then=4, least=LEAST, upmaps_max=7, vias={0: 'any'})
     part = first.next_part(seen, 1)
     assert part is not None and part[0] == RuleChange(
         rule=PoolRule(1, 4), moves_first=True, rule_name='racks', found_rule='hosts', via='any',
-        least=LEAST, upmaps_max=7, since=seen.now)
+        vias={0: 'any'}, least=LEAST, upmaps_max=7, since=seen.now)
     assert part[1] == 'the intermediate CRUSH rule is in force, 1 PG is pinned'
     assert CHANGE.next_part(seen, 1) is None
     assert first.why_no_rollback(3) == (

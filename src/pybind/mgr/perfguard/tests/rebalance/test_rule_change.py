@@ -326,6 +326,86 @@ def test_nothing_else_follows_on_an_aborted_change_with_an_intermediate_rule() -
     driver.run_to('DONE')
 
 
+def for_all_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the pool "ec" have the rules of the replicated one."""
+    monkeypatch.setattr(CrushRules, 'rules_for',
+                        lambda crush, erasure, size: list(crush._dumped_rules))
+
+
+def test_a_change_of_the_rule_of_another_pool_does_not_follow_either(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would release the pins under the intermediate rule, and forget that."""
+    for_all_pools(monkeypatch)
+    driver = intermediate()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    why = 'pool rep has the intermediate CRUSH rule hosts'
+    [warning] = driver.order('rule', 'ec', 'racks', dry_run=True)['warnings']
+    assert why in warning
+    with pytest.raises(Refused, match=why):
+        driver.order('rule', 'ec', 'racks')
+    assert driver.order('rule', 'rep', 'racks', dry_run=True)['warnings'] == []
+    driver.order('rule', 'rep', 'hosts-hdd')
+    driver.run_to('DONE')
+    driver.order('rule', 'ec', 'racks')
+
+
+@pytest.mark.parametrize('released', [0, 1])
+def test_the_way_back_remembers_the_intermediate_rule_if_it_is_aborted_as_well(
+        released: int) -> None:
+    """Before it has moved a PG, or later."""
+    driver = intermediate()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.order('rule', 'rep', 'hosts-hdd')
+    assert [(row.found, row.put) for row in rows(driver)] == [('hosts-hdd', 'hosts')]
+    driver.run_until(lambda: driver.status['released'] >= released)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.restart()
+    driver.run(3)
+    assert [(row.found, row.put) for row in rows(driver)] == [('hosts-hdd', 'hosts')]
+    assert 'PERFGUARD_HELD_PINS' in driver.cluster.checks
+    with pytest.raises(Refused, match='intermediate CRUSH rule hosts: .* back to hosts-hdd'):
+        driver.order('drain', 'osd.0')
+    with pytest.raises(Refused, match='intermediate CRUSH rule hosts'):
+        driver.ask('finish', keep=True)
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert driver.cluster.rules[1] == number_of('hosts-hdd')  # type: ignore[attr-defined]
+    assert rows(driver) == [] and driver.cluster.entries() == {}
+
+
+def test_a_rule_that_keeps_pgs_in_place_is_the_way_out_of_an_intermediate_one() -> None:
+    """The order changes the rule at once, and is aborted before."""
+    driver = Driver(Watcher(rule=number_of('hosts-hdd')))
+    driver.order('rule', 'rep', 'hosts-ssd')
+    driver.run_until(lambda: switches(driver.cluster) == ['hosts'])  # type: ignore[arg-type]
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    answer = driver.order('rule', 'rep', 'any')
+    assert not answer['rule']['moves_first'] and answer['rule']['from'] == 'hosts'
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.restart()
+    driver.run(3)
+    assert [(row.found, row.put) for row in rows(driver)] == [('hosts-hdd', 'hosts')]
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert driver.cluster.rules[1] == number_of('any')  # type: ignore[attr-defined]
+    assert rows(driver) == []
+
+
+def test_once_an_operator_has_set_another_rule_the_intermediate_one_is_forgotten() -> None:
+    driver = intermediate()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.cluster.set_rule(1, number_of('hosts-hdd'))  # type: ignore[attr-defined]
+    driver.run(20)
+    assert rows(driver) == []
+    driver.order('drain', 'osd.0')
+
+
 def test_the_health_detail_of_an_abort_names_the_intermediate_rule_and_what_ends_it() -> None:
     driver = intermediate()
     driver.ask('abort')
