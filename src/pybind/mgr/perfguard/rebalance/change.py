@@ -347,6 +347,10 @@ class Change:
         """What is left of it in an aborted campaign; None: nothing is in force."""
         return None
 
+    def resumed(self: Kind) -> Kind:
+        """The change as "campaign resume" continues it."""
+        return self
+
     # ---- the way back
 
     def why_no_rollback(self, campaign: int) -> str:

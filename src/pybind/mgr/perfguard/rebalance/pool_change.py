@@ -8,7 +8,7 @@ not needed any longer are removed. pool_rule.py and pg_num.py say when.
 """
 import errno
 from dataclasses import dataclass, replace
-from typing import ClassVar, Dict, FrozenSet, Mapping, Optional
+from typing import ClassVar, Dict, FrozenSet, Mapping, Optional, TypeVar
 
 from ..cluster.ports import Future
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of
@@ -26,12 +26,13 @@ MOST_REMAPPED = 0.005
 #: Maximum number of passes that move PGs to where the change places them. More than one pass is
 #: needed if CRUSH is changed, or OSDs fail, while PGs move.
 MOST_PASSES = 5
+Passing = TypeVar('Passing', bound='PassingChange')
 
 
 @dataclass(frozen=True)
 class PassingChange(Change):
     """A change that is made once PGs have moved, in as many passes as that takes."""
-    #: Number of passes that have moved PGs so far.
+    #: Number of passes that have moved PGs so far, or since it was resumed.
     passes: int = 0
 
     def first_moves(self, observation: Observation, outlook: Future,
@@ -44,6 +45,11 @@ class PassingChange(Change):
 
     def moves_noted(self) -> Change:
         return replace(self, passes=self.passes + 1)
+
+    def resumed(self: Passing) -> Passing:
+        # An abort ends a pass before it has moved all of its PGs. One still counts: it shows that
+        # PGs have moved.
+        return replace(self, passes=min(self.passes, 1))
 
 
 @dataclass(frozen=True)

@@ -268,7 +268,9 @@ def _resumed(campaign: Campaign, now: float) -> Campaign:
     if not campaign.held:
         return replace(campaign, orders=campaign.orders.resumed())
     # PGs that became remapped meanwhile are pinned first; then releases continue automatically.
+    change = campaign.change
     return replace(campaign.reopened(Phase.PINNING, now), automatic=True, ended=None,
+                   change=None if change is None else change.resumed(),
                    pinning=campaign.pinning.tried_again(),
                    holds=replace(campaign.holds.with_nothing_given_up(), prepared=False))
 

@@ -14,7 +14,7 @@ from perfguard.errors import Refused
 from perfguard.rebalance.change import ChangeStage, LeftSetting
 from perfguard.rebalance.pool_change import refuse_incomplete
 from perfguard.rebalance.pool_rule import RuleChange, rule_ordered
-from perfguard.rebalance.requests import Request, check, why_rule_first
+from perfguard.rebalance.requests import Request, apply, check, why_rule_first
 from perfguard.rebalance.types import Bounds, Phase
 from perfguard.rebalance.weights import WeightChange
 from perfguard.upmap.pins import Unpinnable
@@ -142,6 +142,17 @@ def test_only_a_change_of_its_rule_follows_an_intermediate_one(
         with pytest.raises(Refused) as raised:
             check(campaign, Request('prepare'), 0, (), left_rule=why)
         assert (raised.value.errno, str(raised.value)) == (errno.EBUSY, why)
+
+
+@pytest.mark.parametrize('passes, left', [(0, 0), (1, 1), (5, 1)])
+def test_passes_are_counted_anew_once_a_campaign_is_resumed(passes: int, left: int) -> None:
+    """But one: PGs have moved for the change, so it is still begun."""
+    aborted = campaign_of(7, Phase.ABORTED, 1.0, held=True, change=replace(FINAL, passes=passes))
+    assert apply(aborted, Request('resume'), 2.0).change == replace(FINAL, passes=left)
+    paused = campaign_of(7, Phase.HOLDING, 1.0, paused=True, change=replace(FINAL, passes=passes))
+    assert apply(paused, Request('resume'), 2.0).change == replace(FINAL, passes=passes)
+    no_change = campaign_of(7, Phase.ABORTED, 1.0, held=True)
+    assert apply(no_change, Request('resume'), 2.0).change is None
 
 
 def test_nothing_is_left_of_a_pool_that_was_deleted() -> None:

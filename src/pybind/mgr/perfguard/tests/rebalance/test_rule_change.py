@@ -11,7 +11,7 @@ from perfguard.cluster.types import Pool
 from perfguard.errors import Refused
 from perfguard.ledger import Row
 from perfguard.observation import Observation, Settings
-from perfguard.rebalance.pool_change import first_moves
+from perfguard.rebalance.pool_change import MOST_PASSES, first_moves
 from perfguard.rebalance.pool_rule import _weaker
 from perfguard.rebalance.risks import RISKS
 from perfguard.shutdown import ShutdownOrder
@@ -222,6 +222,25 @@ def test_an_abort_keeps_what_has_moved_and_resume_continues() -> None:
     driver.run_to('DONE')
     assert sets(cluster) == wanted(cluster, 'hosts-ssd') and cluster.entries() == {}
     assert cluster.remapped_by_switch == set()
+
+
+def test_a_change_is_aborted_and_resumed_any_number_of_times() -> None:
+    """As on each day of a long migration: more often than one campaign moves PGs in passes."""
+    cluster = Watcher(rule=number_of('hosts-hdd'), pgs=48)
+    driver = Driver(cluster)
+    driver.order('rule', 'rep', 'hosts-ssd')
+    cluster.backfill_seconds = 30.0
+    for aborts in range(MOST_PASSES + 1):
+        released = driver.status['released']
+        driver.run_until(lambda: driver.status['released'] > released)
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+        driver.ask('resume')
+    cluster.backfill_seconds = 1.0
+    driver.run_to('DONE')
+    assert sets(cluster) == wanted(cluster, 'hosts-ssd') and cluster.entries() == {}
+    assert cluster.remapped_by_switch == set()
+    assert len({one.pgid for one in cluster.moved}) == 48
 
 
 def test_an_aborted_change_is_reverted_by_another_one() -> None:
