@@ -18,9 +18,9 @@ from .inventory import devices_of, drive_model, store_layout
 from .osd_commands import (HistogramSampler, OsdCommands, PingTimes, PressureSampler,
                            median_ping_ms)
 from .ports import View
-from .types import (LONGEST_OP_SECONDS, NO_OPS, PROBE_NAMESPACE, ClientLoad, ClientOps, KvBytes,
-                    ObjectLoad, Ops, OsdCounters, OsdPlace, PgCounts, PgReads, PgWrites, Placement,
-                    PlainOps, Readings, Signals, UnreadablePg)
+from .types import (LONGEST_OP_SECONDS, MOST_READ_OSDS, NO_OPS, PROBE_NAMESPACE, ClientLoad,
+                    ClientOps, KvBytes, ObjectLoad, Ops, OsdCounters, OsdPlace, PgCounts, PgReads,
+                    PgWrites, Placement, PlainOps, Readings, Signals, UnreadablePg)
 
 log = logging.getLogger(__name__)
 
@@ -461,8 +461,6 @@ OBJECT_QUERY = {
 #: and evaluates the last list until it restarts: this query replaces it when all others end.
 IDLE_QUERY: Dict[str, Any] = {'key_descriptor': [{'type': 'osd_id', 'regex': '^(none)$'}],
                               'performance_counter_descriptors': ['ops']}
-#: Maximum number of OSDs of which client reads are read by PG.
-MOST_READ_OSDS = 32
 #: Number of PGs that are read if there are enough of each OSD, the busiest ones of each.
 MOST_READ_PGS = 3000
 #: Maximum number of PGs in one reading; of more, each reading takes another part.

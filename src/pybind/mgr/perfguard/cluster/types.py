@@ -442,6 +442,10 @@ class PgWrites(NamedTuple):
     write: Ops
 
 
+#: Maximum number of OSDs of which client reads are read by PG at the same time.
+MOST_READ_OSDS = 32
+
+
 class PgReads(NamedTuple):
     """Client reads of one PG that one OSD has served since the last reading."""
     pgid: str

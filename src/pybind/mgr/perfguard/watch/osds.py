@@ -8,8 +8,8 @@ from statistics import median
 from typing import (AbstractSet, Callable, Collection, Deque, Dict, Iterable, Iterator, List,
                     Mapping, NamedTuple, Optional, Sequence, Set, Tuple)
 
-from ..cluster.types import (NO_OSD, ClientOps, OsdCounters, OsdMap, OsdPlace, PgCounts,
-                             PgReads, PgWrites, Placement, PlainOps, are_sane, pool_of)
+from ..cluster.types import (MOST_READ_OSDS, NO_OSD, ClientOps, OsdCounters, OsdMap, OsdPlace,
+                             PgCounts, PgReads, PgWrites, Placement, PlainOps, are_sane, pool_of)
 from .pools import DECAY_PER_READING
 from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, History,
                      Amount, flow_of, recent_total)
@@ -597,8 +597,8 @@ class PgPartners:
 
 #: Readings that are added up.
 SUMMED_READINGS = 6
-#: Readings after which the reads of an OSD are known, and turns after which they are considered
-#: known in any case.
+#: Readings after which the reads of an OSD are known, and turns of asking for them after which they
+#: are considered known in any case.
 LEAST_READINGS = 3
 MOST_TURNS = 12
 #: An OSD may be slow for weeks, and the query costs all OSDs: after MOST_TURNS it is read for as
@@ -620,31 +620,47 @@ class SlowOsdReads:
     """The reads of slow OSDs in the last readings."""
 
     def __init__(self) -> None:
-        #: Slow OSD -> its last readings, and the number of turns for which it has been slow.
+        #: Slow OSD -> its last readings, and the number of turns for which it has been slow,
+        #: without those in which it waited to be among the OSDs to read.
         self._readings: Dict[int, Deque[OsdReads]] = {}
         self._turns: Dict[int, int] = {}
-
-    @property
-    def osds_to_read(self) -> AbstractSet[int]:
-        """The slow OSDs of which the next readings are to contain the reads by PG: for MOST_TURNS
-        turns, and again every REPEAT_TURNS."""
-        return {osd for osd, turns in self._turns.items() if turns % REPEAT_TURNS < MOST_TURNS}
+        #: The slow OSDs of which the next readings are to contain the reads by PG: for MOST_TURNS
+        #: turns, and again every REPEAT_TURNS.
+        self.osds_to_read: AbstractSet[int] = frozenset()
 
     def update(self, slow: Iterable[int], readings: Optional[Mapping[int, Sequence[PgReads]]],
                erasure: AbstractSet[int]) -> None:
         """Note how clients read from slow OSDs in one turn. `slow`: all OSDs that are slow now;
         `readings`: OSD -> its reads by PG; None: nothing was read; `erasure`: the erasure-coded
         pools."""
-        self._turns = {osd: self._turns.get(osd, 0) + 1 for osd in slow}
+        before = self._turns
+        waiting = {osd for osd in before if self._is_due(osd)} - self.osds_to_read
+        self._turns = {osd: before.get(osd, 0) + (osd not in waiting) for osd in slow}
+        self._choose()
         self._readings = {osd: self._readings.get(osd, deque(maxlen=SUMMED_READINGS))
                           for osd in self._turns}
         for osd, rows in (readings or {}).items():
             if osd in self._readings:
                 self._readings[osd].append(_reads_of(osd, rows, erasure))
 
+    def _is_due(self, osd: int) -> bool:
+        return self._turns[osd] % REPEAT_TURNS < MOST_TURNS
+
+    def _choose(self) -> None:
+        """Choose the OSDs to read. Each change of them costs a reading: if they are too many, some
+        are read until all of these are done, and then the next ones; first those that were never
+        read."""
+        due = [osd for osd in self._turns if self._is_due(osd)]
+        if len(due) <= MOST_READ_OSDS:
+            self.osds_to_read = frozenset(due)
+        elif self.osds_to_read.isdisjoint(due):
+            due.sort(key=lambda osd: (self._turns[osd], osd))
+            self.osds_to_read = frozenset(due[:MOST_READ_OSDS])
+
     def sums_by_osd(self) -> Dict[int, OsdReads]:
         """Slow OSD -> the sums of its last SUMMED_READINGS readings, once there are LEAST_READINGS
-        of them, or after MOST_TURNS turns in any case: its reads may be few, or not readable."""
+        of them, or after MOST_TURNS turns in which it was to be read: its reads may be few, or not
+        readable."""
         return {osd: OsdReads(*map(sum, zip(*self._readings[osd] or [OsdReads()])))
                 for osd, turns in self._turns.items()
                 if len(self._readings[osd]) >= LEAST_READINGS or turns >= MOST_TURNS}
