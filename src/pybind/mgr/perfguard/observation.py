@@ -118,6 +118,8 @@ class Clients:
     #: Operations of all OSDs together by latency, counted while nothing moved and no problem
     #: existed, mostly in the last hour; None: not known.
     quiet: Optional[LatencyCounts] = None
+    #: Why no baselines are learned at present, as in "PGs are laggy"; '': they are.
+    why_not_quiet: str = ''
 
     def idle(self, pool: PoolClients) -> bool:
         """Whether the pool is known to have no client operations."""

@@ -316,8 +316,9 @@ def _no_evidence(clients: Clients) -> Reason:
                if not clients.idle(pool)
                and pool.read_target_ms is None and pool.write_target_ms is None]
     if unknown:
-        return Reason(Code.NO_BASELINE, 'pool %s has no baseline yet; perfguard learns '
-                      'it while no data moves' % unknown[0])
+        return Reason(Code.NO_BASELINE, 'pool %s has no baseline yet; perfguard learns %s' % (
+            unknown[0], 'none while ' + clients.why_not_quiet if clients.why_not_quiet
+            else 'it while no data moves'))
     return Reason(Code.FEW_OPS, 'too few client operations to judge latency')
 
 

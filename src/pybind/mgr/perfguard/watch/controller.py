@@ -329,7 +329,7 @@ class Watching:
             covered=self.clients.covered + readings.seconds, norms=self._watch.norms.norms(),
             silent=context.now if readings.silent or readings.unreported else self.clients.silent,
             counted=self._without_probes(context.now, readings.counted),
-            quiet=self._watch.quiet_ops.summed_counts)
+            quiet=self._watch.quiet_ops.summed_counts, why_not_quiet=self._watch.why_not_quiet)
 
     def _publish(self, context: WatchContext, options: Options,
                  osd_versions: FrozenSet[str]) -> None:

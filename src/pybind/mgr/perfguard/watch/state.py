@@ -17,7 +17,9 @@ from ..cluster.types import (NO_OPS, ClientLoad, Document, KvBytes, ObjectLoad, 
                              OsdMap, OsdPlace, PgCounts, Placement, Pool, Pressure, Readings,
                              Signals)
 from ..codec import Time
+from ..errors import Code
 from ..options import Options
+from ..text import osds_text
 from .causes import (CAUSE_OPS, HOT_LOAD, WORK, WORK_RATIO, ClientShare, ExtraWork, KvWrites,
                      LikelyCause, OsdEvidence, causes, heavy_clients, higher_load, switch_side)
 from .chronic import StoredCounts
@@ -34,7 +36,7 @@ from .series import ChartRows, Charts, History, HistoryPoint, LatencyPercentiles
 from .slow_osds import SlowOsds, StoredSlow
 from .slowness import SlowSettings
 from .steps import Changes, ClusterChange, OsdRelease, Step, changes_around, facts_of
-from .stop_conditions import NOTHING, Touched
+from .stop_conditions import MUTED_BY, NOTHING, Touched, osds_with_slow_ops
 from .types import Alarm, Flow, OsdReading, OsdSample, Sizes
 
 Load = TypeVar('Load', ClientLoad, ObjectLoad)
@@ -177,6 +179,8 @@ class WatchState:
         #: As in Readings.
         self.unreported = ''
         self.untrimmed_epochs: Optional[int] = None
+        #: As in Clients, as of the last interval.
+        self.why_not_quiet = ''
         #: OSD -> PGs that it is deleting.
         self.deleting: Mapping[int, int] = {}
         #: OSD -> the devices that it shares with others.
@@ -274,7 +278,8 @@ class WatchState:
                           ops: Mapping[int, PoolOps], seconds: float, options: Options) -> None:
         """Add `seconds` of client operations to the latencies, alarms and baselines of pools, to
         the norms of OSDs, and to the history and the charts. `ops`: by pool."""
-        quiet = self._quiet(context)
+        self.why_not_quiet = self._why_not_quiet(context)
+        quiet = not self.why_not_quiet
         self.quiet_ops.update(context.now, quiet, readings.counted)
         self.pools.update(context.now, seconds, ops, context.osdmap.pools, quiet,
                           pool_settings(options), context.probed.pools,
@@ -480,17 +485,30 @@ class WatchState:
         # With an OSD that is down and in, PGs that are not clean are about to recover.
         return not context.in_flight and (all_clean or not (moving or context.osdmap.absent))
 
-    def _quiet(self, context: WatchContext) -> bool:
-        """Whether nothing moves and no problem exists, apart from few slow OSDs, and from OSDs that
-        have been slow for ACCEPT_SECONDS."""
-        counts = context.signals.counts
-        return (context.idle and self._settled(context)
-                and not counts.laggy + counts.wait and not context.signals.slow_ops
-                and not context.signals.recovery_bytes_per_second
-                and not self.laggy.raised
-                and len(self._newly_slow(context.now)) <= FEW_SLOW_SHARE * len(self.places)
-                and not any(context.now - part.since < ACCEPT_SECONDS
-                            for part in self.slow.class_parts()))
+    def _why_not_quiet(self, context: WatchContext) -> str:
+        """What moves, or which problem exists, as in "PGs are laggy"; '': nothing, apart from few
+        slow OSDs, and from OSDs that have been slow for ACCEPT_SECONDS."""
+        signals, few = context.signals, FEW_SLOW_SHARE * len(self.places)
+        if not context.idle:
+            return 'a campaign moves PGs, or a probe is active'
+        if not self._settled(context):
+            return 'PGs peer, move or recover'
+        if signals.counts.laggy + signals.counts.wait or self.laggy.raised:
+            return 'PGs are laggy'
+        if signals.slow_ops and MUTED_BY[Code.SLOW_OPS] not in signals.muted:
+            # As for the mitigation, operations that are slow in a mon alone do not count.
+            osds = osds_with_slow_ops(signals)
+            if len(osds) > few or not signals.slow_daemons:
+                return 'operations%s are slow' % (' on ' + osds_text(osds) if osds else '')
+        if signals.recovery_bytes_per_second:
+            return 'objects are recovered'
+        newly_slow = len(self._newly_slow(context.now))
+        if newly_slow > few:
+            return '%s become slow within a day' % (
+                '1 OSD has' if newly_slow == 1 else '%d OSDs have' % newly_slow)
+        is_part_slow = any(context.now - part.since < ACCEPT_SECONDS
+                           for part in self.slow.class_parts())
+        return 'a part of the OSDs of a class is slow' if is_part_slow else ''
 
     def _newly_slow(self, now: float) -> Set[int]:
         return {osd for osd, verdict in self.slow.slow_verdicts.items()

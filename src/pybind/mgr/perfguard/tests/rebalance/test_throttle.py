@@ -596,6 +596,14 @@ def test_why_latency_cannot_be_judged(seconds: float, rate: float, pools: Dict[s
     assert (pace.code, pace.why) == (code, why)
 
 
+def test_what_prevents_that_a_baseline_is_learned_is_named() -> None:
+    clients = replace(exact(100.0, 1.0, rate=9.0, read_target_ms=None, write_target_ms=None),
+                      rows=(), why_not_quiet='operations on osd.3 are slow')
+    pace = decide(Pace(pgs=10.0), clients, frozenset(), 0.0, 0, OPTIONS)
+    assert (pace.code, pace.why) == (Code.NO_BASELINE, 'pool rbd has no baseline yet; perfguard '
+                                     'learns none while operations on osd.3 are slow')
+
+
 @pytest.mark.parametrize('cap, before, seen', [
     # At the old cap, and where a campaign begins: at once, up to a quarter of the new cap.
     (4, Pace(pgs=4.0), [5.0, 6.25, 7.8125, 8.0, 8.0]),

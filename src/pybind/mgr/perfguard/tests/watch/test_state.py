@@ -205,20 +205,32 @@ def test_when_baselines_learn(monkeypatch: pytest.MonkeyPatch, counts: Dict[str,
     monkeypatch.setattr(turns.watch.quiet_ops, 'update', lambda *args: quiet_rows.append(args))
     turns.counts = counts
     turns.turn(context={'probed': Touched({3}, {2}), **fields})
+    assert (turns.watch.why_not_quiet == 'a campaign moves PGs, or a probe is active') is (
+        'idle' in fields)
     (now, seconds, ops, pools, is_quiet, _, probed, idle_and_settled), = rows
     assert (now, seconds, ops, pools, probed) == (turns.now, 5.0, {}, turns.pools, {2})
     assert (is_quiet, idle_and_settled) == (quiet, settled)
     assert quiet_rows == [(turns.now, quiet, ())]
 
 
-@pytest.mark.parametrize('change, quiet', [
-    ({'signals': {'slow_ops': 1}}, False),
-    ({'signals': {'recovery_bytes_per_second': 1.0}}, False),
-    ({'counts': UNDERSIZED, 'osds': {3: Osd(3, False, 1.0)}}, False),
-    ({'osds': {3: Osd(3, False, 1.0)}}, True),
-    ({'counts': UNDERSIZED, 'osds': {3: Osd(3, False, 0.0)}}, True)])
+@pytest.mark.parametrize('change, why', [
+    ({'signals': {'slow_ops': 1}}, 'operations are slow'),
+    ({'signals': {'slow_ops': 1, 'muted': {'SLOW_OPS'}}}, ''),
+    ({'signals': {'slow_ops': 3, 'slow_daemons': {'osd.3': 2, 'osd.1': 1}}},
+     'operations on osd.1, osd.3 are slow'),
+    ({'signals': {'slow_ops': 2, 'slow_daemons': {'osd.3': 2}, 'muted': {'OSD_DOWN'}}},
+     'operations on osd.3 are slow'),
+    ({'signals': {'slow_ops': 2, 'slow_daemons': {'osd.3': 2}, 'muted': {'SLOW_OPS'}}}, ''),
+    # Clients do not wait for mons.
+    ({'signals': {'slow_ops': 9, 'slow_daemons': {'mon.a': 9}}}, ''),
+    ({'signals': {'recovery_bytes_per_second': 1.0}}, 'objects are recovered'),
+    ({'counts': {'laggy': 1}}, 'PGs are laggy'),
+    ({'counts': {'recovering': 1, 'active_clean': 63}}, 'PGs peer, move or recover'),
+    ({'counts': UNDERSIZED, 'osds': {3: Osd(3, False, 1.0)}}, 'PGs peer, move or recover'),
+    ({'osds': {3: Osd(3, False, 1.0)}}, ''),
+    ({'counts': UNDERSIZED, 'osds': {3: Osd(3, False, 0.0)}}, '')])
 def test_other_problems_teach_no_baseline(monkeypatch: pytest.MonkeyPatch,
-                                          change: Dict[str, Any], quiet: bool) -> None:
+                                          change: Dict[str, Any], why: str) -> None:
     turns = Turns()
     rows: List[bool] = []
     monkeypatch.setattr(turns.watch.quiet_ops, 'update',
@@ -226,7 +238,23 @@ def test_other_problems_teach_no_baseline(monkeypatch: pytest.MonkeyPatch,
     for name, value in change.items():
         setattr(turns, name, value)
     turns.turn()
-    assert rows == [quiet]
+    assert rows == [not why] and turns.watch.why_not_quiet == why
+
+
+@pytest.mark.parametrize('slow, quiet', [(0, True), (1, True), (2, False)])
+def test_slow_operations_of_few_osds_prevent_no_baseline(
+        monkeypatch: pytest.MonkeyPatch, slow: int, quiet: bool) -> None:
+    """One of a hundred."""
+    turns = Turns()
+    rows: List[bool] = []
+    monkeypatch.setattr(turns.watch.quiet_ops, 'update',
+                        lambda now, is_quiet, counted: rows.append(is_quiet))
+    turns.places = {osd: OsdPlace(osd, 'h', 'default', 'hdd') for osd in range(100)}
+    turns.turn()
+    turns.signals = {'slow_ops': 5, 'slow_daemons': {
+        'mon.a': 5 - slow, **{'osd.%d' % osd: 1 for osd in range(slow)}}}
+    turns.turn()
+    assert rows == [True, quiet]
 
 
 @pytest.mark.parametrize('slow, age, quiet', [
@@ -250,6 +278,9 @@ def test_few_slow_osds_and_old_ones_prevent_no_baseline(
         turns.watch.slow.verdicts = slow_verdicts(since, *slow)
     turns.turn()
     assert rows == [quiet and not (of_part and slow == (1,))]
+    assert turns.watch.why_not_quiet == ('' if rows == [True] else (
+        'a part of the OSDs of a class is slow' if of_part
+        else '2 OSDs have become slow within a day'))
 
 
 def test_norms_learn_from_osds_that_are_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
