@@ -32,7 +32,8 @@ from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, Order, OrderFacts, check
 from .pg_num import (check_pg_num, final_numbers, pg_num_details, pg_num_ordered, pgs_by_split,
                      step_to)
 from .pool_change import first_moves, refuse_incomplete
-from .pool_rule import RuleChange, bridging_rule, rule_details, rule_ordered, with_names
+from .pool_rule import (RuleChange, bridging_rule, may_stay, rule_details, rule_ordered,
+                        with_names)
 from .preview import Preview, preview_of, weights_preview
 from .types import Bounds, PinRecord
 from .whole_map import MapChange
@@ -232,8 +233,10 @@ class CrushOrders:
         change, fewest_moves, warnings = RuleChange(rule=rule), None, []
         planned = plan_join(observation.osdmap, outlook,
                             pool_bytes=observation.signals.pool_bytes)
-        # Unpinnable: the new rule does not allow the PG to stay where it is.
-        if not planned.unpinnable:
+        # The new rule does not allow them to stay where they are.
+        must_move = {pgid for pgid in planned.unpinnable if may_stay(
+            pool, outlook.pgs[pgid].acting, crush, observation.osdmap.out)}
+        if not must_move:
             _refuse_upmaps_max(order, 'the new rule allows every PG to stay where it is')
         else:
             why = why_all_follow(pool, outlook.crush, observation.balancing)
@@ -247,10 +250,16 @@ class CrushOrders:
             finals = None if fewest_moves is None else fewest_moves.finals
             # The rule while PGs move, which allows both places: the present or an intermediate one.
             via = bridging_rule(pool, outlook, crush, observation.osdmap, rule.rule, finals)
+            unpinnable = {pgid: why for pgid, why in planned.unpinnable.items()
+                          if pgid not in must_move}
             planned = first_moves(observation, outlook, finals,
                                   changed=replace(pool, crush_rule=via))
-            change = replace(change, moves_first=True) if via == pool.crush_rule else \
-                replace(change, rule=PoolRule(pool.id, via), then=rule.rule)
+            if via == pool.crush_rule:
+                change = replace(change, moves_first=True)
+            else:
+                # All PGs are pinned in the epoch of the intermediate rule.
+                change = replace(change, rule=PoolRule(pool.id, via), then=rule.rule)
+                planned = replace(planned, unpinnable={**planned.unpinnable, **unpinnable})
             change = replace(change, least=None if fewest_moves is None else bounds,
                              upmaps_max=order.upmaps_max)
         change = with_names(change, observation.osdmap, crush)

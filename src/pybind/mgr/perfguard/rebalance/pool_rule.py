@@ -17,7 +17,7 @@ Each step follows from the OSDMap, so an interrupted step is repeated for the re
 import errno
 from dataclasses import dataclass, field, replace
 from shlex import quote
-from typing import ClassVar, FrozenSet, List, Mapping, Optional, Tuple
+from typing import ClassVar, Container, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, Outlook
@@ -206,20 +206,37 @@ def rule_ordered(names: Tuple[str, ...], osdmap: OsdMap, crush: CrushRules) -> P
     return PoolRule(pool.id, rule)
 
 
+def may_stay(pool: Pool, acting: OsdSet, crush: CrushRules, out: Container[int]) -> bool:
+    """Whether some rule may allow a PG to stay where it is (`acting`): none does if it lacks an
+    OSD, or is on one that is out or has no CRUSH weight. It recovers, or leaves that OSD, whatever
+    rule the pool has, and cannot be pinned before. `out`: OSDs with reweight 0."""
+    weights = crush.weights()
+    return pool.is_complete(acting) and all([
+        weights.get(osd) and osd not in out for osd in acting])
+
+
 def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
                   ordered: int, finals: Optional[Mapping[str, OsdSet]] = None) -> int:
     """The rule under which every PG may be where it is and where it ends: if possible the present
     one, else the one with the largest failure domain. Raises Refused if there is none.
 
+    PGs that cannot stay where they are under any rule (`may_stay`) move meanwhile, so only where
+    the new rule places them counts.
+
     `ordered`: the new rule. `finals`: PG -> the OSDs where it ends, if not where that places it.
     """
     out, reasons = osdmap.out, []
+    sets: List[Tuple[str, OsdSet]] = []
+    for pgid, pg in future.all():
+        if not may_stay(pool, pg.acting, crush, out):
+            sets.append((pgid, pg.raw))
+        else:
+            sets += [(pgid, pg.raw if finals is None else finals.get(pgid, pg.acting)),
+                     (pgid, pg.acting)]
     for rule in sorted(crush.rules_for(pool.erasure, pool.size), key=lambda candidate: (
             candidate != pool.crush_rule, -crush.type_rank(crush.separation(candidate, pool.size)),
             candidate)):
         pool_under_rule = replace(pool, crush_rule=rule)
-        sets = ((pgid, osds) for pgid, pg in future.all() for osds in (
-            pg.raw if finals is None else finals.get(pgid, pg.acting), pg.acting))
         reason = next((
             'under rule %s: PG %s: %s' % (crush.rule_name(rule), pgid, why)
             for pgid, why in ((pgid, broken_rule(pool_under_rule, osds, crush, out))

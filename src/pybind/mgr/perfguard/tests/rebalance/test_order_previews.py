@@ -372,6 +372,25 @@ def test_the_preview_of_a_rule_with_an_intermediate_one() -> None:
     assert preview.details.moves_first is True and preview.details.pins_at_once == 8
 
 
+def test_pgs_that_leave_an_osd_are_not_what_an_intermediate_rule_has_to_allow() -> None:
+    """They cannot be pinned in its epoch, of which the preview warns."""
+    future = Future({'1.0': FuturePg(HERE, (4, 5, 6)), '1.1': FuturePg((0, 1, 3), (5, 6, 7))},
+                    trees(-2, -1))
+    preview = Orders(future=future).preview(
+        RULE, observed(crush=trees(-1, -2), osds={3: Osd(3, True, 0.0)}))
+    assert isinstance(preview.change, RuleChange) and preview.change.via == 'r2'
+    assert {pgid: why.reason for pgid, why in preview.planned.unpinnable.items()} == {
+        '1.1': 'osd.3 is out'}
+
+
+def test_pgs_that_leave_an_osd_do_not_make_others_move_before_the_rule_is_changed() -> None:
+    future = replace(SAME_RULE, pgs={**SAME_RULE.pgs, '1.1': FuturePg((0, 1, 7), (0, 1, 3))})
+    preview = Orders(future=future).preview(
+        RULE, observed(crush=two_rules('osd', 'osd'), osds={7: Osd(7, True, 0.0)}))
+    assert preview.details.moves_first is False and preview.outlook is not None
+    assert list(preview.planned.pins) == ['1.0'] and list(preview.planned.unpinnable) == ['1.1']
+
+
 # ---- pg_num
 
 def test_the_preview_of_pg_num() -> None:

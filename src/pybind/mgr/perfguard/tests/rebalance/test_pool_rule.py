@@ -8,21 +8,23 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, FuturePg
-from perfguard.cluster.types import OsdMap, PoolRule
+from perfguard.cluster.types import NO_OSD, OsdMap, OsdSet, PoolRule
 from perfguard.codec import decode, encode
 from perfguard.errors import Refused
 from perfguard.rebalance.change import ChangeStage, LeftSetting
 from perfguard.rebalance.pool_change import refuse_incomplete
-from perfguard.rebalance.pool_rule import RuleChange, rule_ordered
+from perfguard.rebalance.pool_rule import RuleChange, bridging_rule, may_stay, rule_ordered
 from perfguard.rebalance.requests import Request, apply, check, why_rule_first
 from perfguard.rebalance.types import Bounds, Phase
 from perfguard.rebalance.weights import WeightChange
 from perfguard.upmap.pins import Unpinnable
 
 from ..fakes.campaigns import campaign_of
-from ..fakes.ruled_cluster import RuledCluster
+from ..fakes.ruled_cluster import RULES, RuledCluster
 from .test_phases import Machine
 
+RACKS, HDD, SSD = ([rule.name for rule in RULES].index(name)
+                   for name in ('racks', 'hosts-hdd', 'hosts-ssd'))
 LEAST = Bounds(1.0, 0.0)
 CHANGE = RuleChange(rule=PoolRule(1, 0), rule_name='racks', found_rule='hosts', via='any')
 
@@ -208,6 +210,32 @@ def test_a_rule_that_finds_too_few_osds() -> None:
     assert (refused.value.errno, str(refused.value)) == (
         errno.EINVAL, 'CRUSH rule racks finds fewer than 3 OSDs for 2 PGs of pool rep, such as PG '
         '1.a')
+
+
+@pytest.mark.parametrize('acting, stays', [
+    ((0, 2, 4), True), ((0, 2), False), ((0, NO_OSD, 4), False), ((0, 2, 6), False),
+    ((0, 2, 8), False), ((0, 2, 99), False)])
+def test_a_pg_stays_unless_it_lacks_an_osd_or_leaves_one(acting: OsdSet, stays: bool) -> None:
+    cluster = RuledCluster()
+    cluster.toys[8] = cluster.toys[8]._replace(crush_weight=0.0)
+    assert may_stay(osdmap().pools[1], acting, cluster.crush(0), frozenset({6})) == stays
+
+
+@pytest.mark.parametrize('acting', [(0, 2), (0, NO_OSD, 4), (0, 2, 6)])
+def test_where_a_pg_cannot_stay_no_rule_has_to_allow_it(acting: OsdSet) -> None:
+    """But one has to allow where it ends, and the others where they are."""
+    seen, pool = osdmap(), replace(osdmap().pools[1], crush_rule=HDD)
+    seen = replace(seen, osds={**seen.osds, 6: replace(seen.osds[6], reweight=0.0)})
+
+    def bridge(**pgs: FuturePg) -> int:
+        return bridging_rule(pool, Future({'1.' + seed: pg for seed, pg in pgs.items()}, crush()),
+                             crush(), seen, SSD, finals)
+
+    finals = {'1.a': (8, 10, 12)}
+    stays, leaves = FuturePg((0, 2, 4), (1, 3, 5)), FuturePg(acting, (1, 3, 5))
+    assert bridge(a=stays) == HDD
+    assert bridge(a=stays, b=leaves) == RACKS
+    assert bridge(a=stays, b=leaves._replace(raw=(8, 10, 12))) == HDD
 
 
 @pytest.mark.parametrize('pg_num, number, harmful', [(200, 1, False), (199, 1, True),

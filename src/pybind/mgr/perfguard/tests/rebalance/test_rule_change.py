@@ -127,6 +127,45 @@ def test_without_a_rule_that_allows_both_it_is_refused() -> None:
         driver.order('rule', 'rep', 'hosts-ssd')
 
 
+@pytest.mark.parametrize('start, end', [('hosts', 'hosts-ssd'), ('hosts', 'racks')])
+def test_the_present_rule_serves_while_pgs_leave_an_osd_that_is_out(start: str, end: str) -> None:
+    """Their data takes long to leave it. They move once it has."""
+    cluster = Watcher(rule=number_of(start), pgs=12)
+    driver = Driver(cluster)
+    cluster.backfill_seconds = 60.0
+    cluster.mark_out(max(cluster.toys, key=lambda osd: sum(
+        osd in pg.data for pgid, pg in cluster.pg.items() if pgid.startswith('1.'))))
+    driver.run(10)
+    assert cluster.remapped()
+    assert driver.order('rule', 'rep', end)['rule']['via'] is None
+    driver.run_to('DONE', turns=3000)
+    assert sets(cluster) == wanted(cluster, end) and cluster.clean()
+    assert cluster.remapped_by_switch == set() and switches(cluster) == [end]
+
+
+@pytest.mark.parametrize('start, end, via', [
+    ('hosts-hdd', 'hosts-ssd', 'hosts'), ('racks', 'hosts', None)])
+def test_a_rule_with_which_all_pgs_are_pinned_names_the_osd_that_some_leave(
+        start: str, end: str, via: Any) -> None:
+    cluster = Watcher(rule=number_of(start), pgs=12)
+    driver = Driver(cluster)
+    cluster.backfill_seconds = 60.0
+    osd = max(cluster.toys, key=lambda osd: sum(
+        osd in pg.data for pgid, pg in cluster.pg.items() if pgid.startswith('1.')))
+    cluster.mark_out(osd)
+    driver.run(10)
+    answer = driver.order('rule', 'rep', end, dry_run=True)
+    assert answer['rule']['via'] == via and answer['rule']['moves_first'] == bool(via)
+    with pytest.raises(Refused, match=r'osd\.%d is out .*UNPINNABLE' % osd):
+        driver.order('rule', 'rep', end)
+    cluster.backfill_seconds = 1.0
+    driver.run_until(cluster.clean)
+    assert driver.order('rule', 'rep', end, dry_run=True)['risks'] == []
+    driver.order('rule', 'rep', end)
+    driver.run_to('DONE')
+    assert sets(cluster) == wanted(cluster, end) and cluster.entries() == {}
+
+
 @pytest.mark.parametrize('common, text', [
     (False, ['link east root=<root>', 'link west root=<root>', 'replicated <rule> <root> host']),
     (True, ['create-replicated <rule> default host'])])
