@@ -162,7 +162,8 @@ _FUTILE = {
     'pool': 'it serves more operations of one pool, and the next primaries would as well',
     'load': 'it serves more operations than its peers, and the next primaries would as well',
     'replicas': 'it replicates more writes than its peers, and would with any primary',
-    'snaptrim': 'it removes deleted snapshots, as all OSDs of these PGs do'}
+    'snaptrim': 'it removes deleted snapshots, as all OSDs of these PGs do',
+    'restart': 'its cache is cold after a restart, and warms only while it serves reads'}
 #: Causes in the OSD, its drive, its host or its network, which another primary does not have.
 _OF_OSD = frozenset({'device', 'host', 'rack', 'switch', 'host_network', 'network', 'cpu', 'full',
                      'drive', 'stalls', 'process'})

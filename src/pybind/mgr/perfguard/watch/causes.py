@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import ClientLoad, ObjectLoad, OsdPlace
-from ..text import plural
+from ..text import plural, seconds_text
 from .drives import DriveEvidence, with_drive
 from .laggy import is_slow_ping, slow_pings, median_ping_ms
 from .osd_window import CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES
@@ -47,6 +47,7 @@ WORK_RATIO = 2.0
 
 #: Names as in CHANNELS.
 STORE_CHANNELS = frozenset({CHANNELS[COMMITS], CHANNELS[STORE_READS]})
+READ_CHANNELS = frozenset({CHANNELS[READS], CHANNELS[STORE_READS]})
 #: What an OSD measures of operations of clients on PGs that it leads.
 OWN_CHANNELS = frozenset({CHANNELS[READS], CHANNELS[WRITES]})
 
@@ -101,6 +102,8 @@ class OsdEvidence:
     #: Whether it is known on what it works.
     work_known: bool = True
     kv_writes: Optional[KvWrites] = None
+    #: Seconds since it was restarted, if that was lately, and before it became slow.
+    restarted_seconds: Optional[float] = None
     #: SMART data of what may be slow: the shared device, or its main drive. None: not read yet.
     drive: Optional[DriveEvidence] = None
     #: "nearfull", "backfillfull", "full" or ''.
@@ -121,7 +124,7 @@ class OsdEvidence:
 def causes(facts: OsdEvidence) -> Tuple[LikelyCause, ...]:
     """The likely causes, the most significant first; may be empty."""
     likely = [*_shared_part(facts), *_heartbeats(facts), *_full(facts), *_work(facts),
-              *higher_load(facts)]
+              *_restart(facts), *higher_load(facts)]
     # The drive is not to blame for what may be an effect of other work.
     other_work_possible = not facts.work_known or any(work.was_first is None for work in facts.work)
     return tuple(likely if likely or other_work_possible else _what_is_slow(facts))
@@ -229,6 +232,15 @@ def _work(facts: OsdEvidence) -> List[LikelyCause]:
             likely.append(LikelyCause(work.code, text % plural(work.pgs, 'PG') + of_peers,
                                       {'pgs': work.pgs, 'peers_pgs': work.peers_pgs}))
     return likely + _compaction(facts)
+
+
+def _restart(facts: OsdEvidence) -> List[LikelyCause]:
+    """The cause that the cache of an OSD is cold; [] unless reads are slow."""
+    seconds = facts.restarted_seconds
+    if seconds is None or not _slow_channels(facts).keys() & READ_CHANNELS:
+        return []
+    return [LikelyCause('restart', 'it was restarted %s ago, so its cache is cold'
+                        % seconds_text(seconds), {'seconds': round(seconds)})]
 
 
 def _compaction(facts: OsdEvidence) -> List[LikelyCause]:

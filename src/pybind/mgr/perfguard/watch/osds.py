@@ -13,7 +13,7 @@ from ..cluster.types import (MOST_READ_OSDS, NO_OSD, ClientOps, OsdCounters, Osd
 from .pools import DECAY_PER_READING
 from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, History,
                      Amount, flow_of, recent_total)
-from .types import DELETION, NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
+from .types import DELETION, NO_FLOW, RESTART, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
 #: Maximum time between two reports that form an interval.
 LONGEST_SECONDS = 120.0
@@ -187,11 +187,52 @@ def _moves(counts: Mapping[int, PgCounts]) -> bool:
     return any(count.backfilling or count.backfill_wait for count in counts.values())
 
 
+#: For how long reads may be slow because the cache of a restarted OSD is cold. Where it warms by a
+#: factor of e in 15 minutes of reads, reads that were 5 times as slow are 1.5 times as slow then.
+RESTART_SECONDS = 1800.0
+#: Minimum time between two restarts that count: an OSD that crashes again and again is no excuse.
+RESTART_REST_SECONDS = 6 * 3600.0
+#: By how long the time since which an OSD is slow may precede the time when its restart was seen:
+#: it counts as slow from half of a window (slow_osd_seconds) before the median rises.
+RESTART_REPORT_SECONDS = 60.0
+
+
+class Restarts:
+    """The OSDs that were restarted lately. Those before the first reading are not known."""
+
+    def __init__(self) -> None:
+        self._last: Dict[int, OsdCounters] = {}
+        #: OSD -> when its last restart was seen that counts.
+        self._at: Dict[int, float] = {}
+        #: The part of them that is at most RESTART_SECONDS ago.
+        self.at: Mapping[int, float] = {}
+
+    def update(self, now: float, counters: Mapping[int, OsdCounters],
+               osds: Collection[int]) -> None:
+        """Add a reading. `counters`: of OSDs that are up; `osds`: forget all but these."""
+        for osd, after in counters.items():
+            before = self._last.get(osd)
+            if before is not None and _began_anew(before, after) \
+                    and now - self._at.get(osd, -inf) > RESTART_REST_SECONDS:
+                self._at[osd] = now
+        last = {**self._last, **counters}
+        self._last = {osd: last[osd] for osd in osds if osd in last}
+        self._at = {osd: at for osd, at in self._at.items()
+                    if osd in self._last and now - at <= RESTART_REST_SECONDS}
+        self.at = {osd: at for osd, at in self._at.items() if now - at <= RESTART_SECONDS}
+
+
+def _began_anew(before: OsdCounters, after: OsdCounters) -> bool:
+    """Whether an OSD has begun to count anew: the numbers of its operations only grow."""
+    return after.read[1] < before.read[1] or after.commit[1] < before.commit[1]
+
+
 def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters],
-         deleting: Collection[int] = ()) -> Dict[int, str]:
-    """OSD -> the kind of its work besides client operations (TARGET, SOURCE, DELETION or SCRUB; of
-    several, the first), of OSDs with such work. `counts`: OSD -> PGs with it in their acting set;
-    `deleting`: OSDs that delete PGs (Deletions.pgs).
+         deleting: Collection[int] = (), restarted: Collection[int] = ()) -> Dict[int, str]:
+    """OSD -> the kind of its work besides client operations (TARGET, SOURCE, DELETION, SCRUB or
+    RESTART; of several, the first), of OSDs with such work. `counts`: OSD -> PGs with it in their
+    acting set; `deleting`: OSDs that delete PGs (Deletions.pgs); `restarted`: OSDs that were
+    restarted lately (Restarts.at).
 
     While PGs backfill, an OSD that holds PGs without being in their acting set is a target, or will
     delete PGs that have moved to others.
@@ -208,6 +249,8 @@ def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters],
             reasons[osd] = DELETION
         elif count.deep_scrubbing:
             reasons[osd] = SCRUB
+        elif osd in restarted:
+            reasons[osd] = RESTART
     return reasons
 
 

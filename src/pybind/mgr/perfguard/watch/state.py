@@ -27,8 +27,8 @@ from .drives import Firmwares, drive_evidence, firmwares
 from .laggy import LaggyEpisode, LaggyPgs, LaggySignals, Suspect, episode_after, suspects
 from .op_counts import QuietOps
 from .op_sizes import OpSizes
-from .osds import (Deletions, OsdNorms, OsdWatch, PgPartners, SlowOsdReads, add_reads, busy,
-                   faster_of_two, replica_flows, without_erasure)
+from .osds import (RESTART_REPORT_SECONDS, Deletions, OsdNorms, OsdWatch, PgPartners, Restarts,
+                   SlowOsdReads, add_reads, busy, faster_of_two, replica_flows, without_erasure)
 from .peers import GroupKey, all_models, groups_of
 from .pools import PoolOps, PoolSettings, PoolWatch, RaisedAlarm, ops_by_pool
 from .rounds import Rounds, Work, chunks, latest
@@ -165,7 +165,7 @@ class WatchState:
         self._counts_read = math.inf
         #: Work besides client operations, from these counts.
         self._work = ExtraWorks()
-        self._deletions = Deletions()
+        self._deletions, self._restarts = Deletions(), Restarts()
         #: As in Readings, from the last one that had them.
         self.ping_ms: Mapping[int, float] = {}
         self._peer_ping_ms: Mapping[int, Mapping[int, float]] = {}
@@ -234,6 +234,7 @@ class WatchState:
             # OSDs report their PGs once per period, so the counts may be that old.
             self.osd_counts, self._counts_read = readings.osd_counts, context.now - context.period
         self._deletions.update(context.now, self.osd_counts, self.deleting)
+        self._restarts.update(context.now, readings.counters, readings.places.keys())
         if readings.osd_counts is not None:
             # While PGs are unreported, it is not known when their work began.
             if self._is_reported:
@@ -364,8 +365,8 @@ class WatchState:
         self._probed |= context.probed.osds
         self._update_replicas(readings)
         self._since_round.add(
-            context, readings, busy(self.osd_counts, readings.counters, self._deletions.pgs),
-            self._settled(context), options)
+            context, readings, busy(self.osd_counts, readings.counters, self._deletions.pgs,
+                                    self._restarts.at), self._settled(context), options)
         self._sizes.update(ops, readings.pg_writes, context.osdmap.pools, readings.places)
         self.rounds.note_reading(context.turns_per_reading)
         if self.rounds.idle:
@@ -523,16 +524,23 @@ class WatchState:
         place, osd_row = self.places.get(osd), context.osdmap.osds.get(osd)
         shared = next((part for part in self.slow.shared() if osd in part.osds), None)
         verdict = self.slow.verdicts.get(osd)
+        slow_since = verdict.since if verdict else 0.0
         return causes(replace(
             self._load_evidence(osd, context), slowdowns=self.slow.slowdowns(osd),
             ratio=self._slow_ratio, host=place.host if place else '',
             host_osds=self._cause_inputs.host_osds[place.host] if place else (),
-            shared=shared, work=self._work.of(osd, verdict.since if verdict else 0.0),
+            shared=shared, work=self._work.of(osd, slow_since),
             work_known=self._work.known,
             fullness=osd_row.fullness if osd_row else '', ping_ms=self.ping_ms,
             side=switch_side(osd, self._peer_ping_ms, self.ping_ms, self.places),
             kv_writes=self._cause_inputs.kv_writes.get(osd),
+            restarted_seconds=self._restarted_seconds(osd, slow_since, context.now),
             drive=drive_evidence(place, shared, context.drives, self._cause_inputs.firmwares)))
+
+    def _restarted_seconds(self, osd: int, slow_since: float, now: float) -> Optional[float]:
+        """Seconds since an OSD was restarted lately; None: it was not, or was slow before."""
+        at = self._restarts.at.get(osd)
+        return None if at is None or slow_since < at - RESTART_REPORT_SECONDS else now - at
 
     def load_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """Why an OSD serves more operations than its peers; empty: it does not."""

@@ -53,6 +53,8 @@ TARGET = 'backfill target'
 SOURCE = 'backfill'
 DELETION = 'deletion of PGs'
 SCRUB = 'deep scrub'
+#: No work, but its reads are as slow: its cache is cold.
+RESTART = 'restart'
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class OsdReading:
     samples: Sequence[OsdSample]
     #: OSDs without a place are ignored.
     places: Mapping[int, OsdPlace]
-    #: OSD -> TARGET, SOURCE, DELETION or SCRUB if it has work besides client operations.
+    #: OSD -> TARGET, SOURCE, DELETION, SCRUB or RESTART if it has work besides client operations.
     busy: Mapping[int, str]
     #: The samples may become part of baselines.
     learning: bool = True

@@ -152,6 +152,7 @@ def test_pools_of_one_rule_are_looked_up_together(monkeypatch: pytest.MonkeyPatc
     (('load',), 'it serves more operations than its peers'),
     (('deep_scrub', 'load'), 'it serves more operations than its peers'),
     (('snaptrim', 'compaction'), 'it removes deleted snapshots'),
+    (('restart',), 'its cache is cold after a restart'), (('full', 'restart'), ''),
     # The most significant one.
     (('snaptrim', 'object'), 'it removes deleted snapshots'),
     # Another primary has another drive, host and network.

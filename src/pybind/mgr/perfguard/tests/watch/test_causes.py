@@ -5,8 +5,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from perfguard.cluster.types import (NO_OPS, ClientLoad, KvBytes, ObjectLoad, OsdCounters, OsdMap,
-                                     OsdPlace, PgCounts, Readings, Signals)
+from perfguard.cluster.types import (NO_OPS, ClientLoad, KvBytes, ObjectLoad, Ops, OsdCounters,
+                                     OsdMap, OsdPlace, PgCounts, Readings, Signals)
 from perfguard.watch.causes import (ExtraWork, KvWrites, OsdEvidence, causes, heavy_clients,
                                     switch_side)
 from perfguard.watch import state
@@ -406,6 +406,29 @@ def test_deletion_of_pgs_is_a_cause() -> None:
     slow_since(watch, 1e9 + 12)
     assert {osd: [(cause.code, cause.text) for cause in watch.causes_of(osd, context)]
             for osd in (2, 3)} == {2: [], 3: [('deletion', 'deletion of 40 PGs')]}
+
+
+def test_a_cold_cache_is_a_cause_of_slow_reads() -> None:
+    cold = OsdEvidence(5, {'reads': 3.0, 'store reads': 4.0}, restarted_seconds=300.4)
+    cause, = causes(cold)
+    assert cause == ('restart', 'it was restarted 5 min ago, so its cache is cold',
+                     {'seconds': 300}, '')
+    assert [cause.code for cause in causes(replace(
+        cold, slowdowns={'store commits': 4.0, 'reads': 1.0}))] == ['drive']
+
+
+def test_a_restart_is_no_cause_if_the_osd_was_slow_before() -> None:
+    places = {osd: place(osd) for osd in range(6)}
+    watch, context = watched(places, osd_counts={})
+    for now, number in ((1e9 + 5, 900), (1e9 + 10, 900), (1e9 + 15, 3)):
+        counters = OsdCounters(now, Ops(number, number), NO_OPS, NO_OPS, NO_OPS)
+        watch.update(replace(context, now=now), Readings(
+            5.0, {3: counters}, (), places, osd_counts={}), OPTIONS)
+    watch.slow.slowdowns = lambda osd: {'reads': 3.0}  # type: ignore
+    for since, expected in ((1e9 - 46.0, []), (1e9 - 45.0, ['restart'])):
+        slow_since(watch, since)
+        assert [cause.code for cause in watch.causes_of(
+            3, replace(context, now=1e9 + 60))] == expected
 
 
 def slow_since(watch: state.WatchState, since: float) -> None:

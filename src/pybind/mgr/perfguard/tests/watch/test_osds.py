@@ -8,10 +8,11 @@ import pytest
 from perfguard.cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPlace, PgCounts,
                                      PgWrites)
 from perfguard.watch.osds import (FEW_SLOW, LONGEST_SECONDS, Deletions, OsdFlows, OsdNorms,
-                                  OsdWatch, PgLatency, StoredNorm, Unexplained, add_reads, busy,
+                                  OsdWatch, PgLatency, Restarts, StoredNorm, Unexplained,
+                                  add_reads, busy,
                                   faster_of_two, replica_flows, sample, without_erasure)
 from perfguard.watch.pools import DECAY_PER_READING
-from perfguard.watch.types import DELETION, NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
+from perfguard.watch.types import DELETION, NO_FLOW, RESTART, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
 MS = 1000000
 NAN = float('nan')
@@ -82,6 +83,31 @@ def test_osds_with_other_work() -> None:
     assert busy(quiet, read, {0: 1, 4: 1}) == {0: DELETION, 4: DELETION}
     assert busy(counts, read, {0: 1, 1: 1, 2: 1}) == {
         **busy(counts, read), 1: DELETION}
+
+
+def test_restarts_are_seen_in_the_counters() -> None:
+    restarts = Restarts()
+    before, some = counters(0.0, Ops(9 * MS, 9)), Ops(3 * MS, 3)
+    for now, read, osds, restarted in (
+            # What was before the first reading is not known.
+            (0.0, {1: before, 2: before}, {1, 2}, {}), (5.0, {1: before}, {1, 2}, {}),
+            # osd.2 was down.
+            (60.0, {1: before, 2: counters(0.0, some)}, {1, 2}, {2: 60.0}),
+            (65.0, {1: before._replace(commit=some), 2: before}, {1, 2}, {2: 60.0}),
+            (70.0, {1: before, 2: before}, {1, 2}, {1: 70.0, 2: 60.0}),
+            (1860.0, {1: before, 2: before}, {1, 2}, {1: 70.0, 2: 60.0}),
+            (1865.0, {1: before, 2: before}, {1, 2}, {1: 70.0}),
+            # It restarts again and again.
+            (1870.0, {1: counters(0.0, some), 2: before}, {1, 2}, {1: 70.0}),
+            (21670.0, {1: counters(0.0), 2: before}, {1, 2}, {}),
+            (21671.0, {1: before, 2: before}, {1, 2}, {}),
+            (21672.0, {1: counters(0.0), 2: before}, {1, 2}, {1: 21672.0}),
+            # osd.1 is removed, and created anew.
+            (21673.0, {2: before}, {2}, {}), (21674.0, {1: counters(0.0), 2: before}, {1, 2}, {})):
+        restarts.update(now, read, osds)
+        assert restarts.at == restarted, now
+    assert busy({1: PgCounts(deep_scrubbing=1)}, {1: before, 2: before, 3: before}, (),
+                {1: 0.0, 2: 0.0}) == {1: SCRUB, 2: RESTART}
 
 
 def test_deletion_of_pgs_is_no_excuse_for_ever() -> None:

@@ -22,8 +22,8 @@ from perfguard.watch.slow_osds import StoredSlow
 from perfguard.watch.slowness import SlowSettings
 from perfguard.watch.steps import ClusterChange, Step
 from perfguard.watch.stop_conditions import Touched
-from perfguard.watch.types import (DELETION, SCRUB, Alarm, Chronic, Flow, OsdReading, OsdVerdict,
-                                   SlowPart, SlowShared)
+from perfguard.watch.types import (DELETION, RESTART, SCRUB, Alarm, Chronic, Flow, OsdReading,
+                                   OsdVerdict, SlowPart, SlowShared)
 
 
 @pytest.mark.parametrize('laggy, waiting, since', [
@@ -734,6 +734,8 @@ def test_what_is_read_during_a_round_is_judged_with_the_next(
     assert judged.reading.observed == 5.0
     turns.turn(counters={1: counters(turns.now, 2)._replace(deleting=2)})
     assert judged.reading.busy == {1: DELETION}
+    turns.turn(counters={1: counters(turns.now, 1)})
+    assert judged.reading.busy == {1: RESTART}
 
 
 def pg_writes(pool: int, ms: float, *acting: int) -> Tuple[PgWrites, ...]:
