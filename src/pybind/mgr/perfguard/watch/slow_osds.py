@@ -15,7 +15,7 @@ from ..codec import Time
 from ..text import figure, seconds_text
 from .chronic import ChronicOsds
 from .op_sizes import at_same_size
-from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
+from .osd_window import CHANNELS, REPLICATED, SLOTS, STORE_READS, OsdWindow
 from .peers import (SAME_LOAD, SURE_RATIO, Excused, Findings, GroupKey, OsdExpectation, PeerFinding,
                     ScoreBaseline, excuse_waiting, groups_of, judge, worst)
 from .rounds import Work, chunks, latest
@@ -204,7 +204,8 @@ class SlowOsds:
                     # Nothing is known of it meanwhile, so nothing is forgotten.
                     state = state._replace(evidence=now)
                 elif any([window.is_fed(finding.channel) for finding in judged.get(osd, ())]) \
-                        and not (osd in reading.replicas_only and _hides_reads(state, window)):
+                        and not (osd in reading.replicas_only
+                                 and _is_hidden(state, judged[osd], window)):
                     state = _count_time(state, excused.findings[osd], window, interval)
                 else:
                     state = _without_evidence(state, interval)
@@ -539,11 +540,16 @@ def _began_after(state: _State, when: float, settings: SlowSettings) -> bool:
     return not state.slow and state.since > when - settings.seconds / SLOTS
 
 
-def _hides_reads(state: _State, window: OsdWindow) -> bool:
-    """Whether a slow OSD with a primary affinity of 0 has no operations of the kinds in which it
-    was slow: a drive that is slow only at reads commits as fast as others."""
-    return state.slow and bool(state.last_expected) \
-        and not any(map(window.is_fed, state.last_expected))
+def _is_hidden(state: _State, findings: Sequence[PeerFinding], window: OsdWindow) -> bool:
+    """Whether a slow OSD with a primary affinity of 0 has no comparable operations of the kinds in
+    which it was slow: a drive that is slow only at reads commits as fast as others. Where not the
+    reads of the store were slow, but the process or the network, replicated writes show that as
+    well."""
+    kinds = set(state.last_expected)
+    if STORE_READS not in kinds:
+        kinds.add(REPLICATED)
+    return state.slow and bool(state.last_expected) and not any(
+        finding.channel in kinds and window.is_fed(finding.channel) for finding in findings)
 
 
 def _without_evidence(state: _State, interval: _Interval) -> _State:

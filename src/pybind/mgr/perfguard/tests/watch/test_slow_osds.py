@@ -579,8 +579,8 @@ def test_no_evidence_neither_raises_nor_clears_until_it_is_stale() -> None:
 
 def without_reads(osd: int) -> OsdSample:
     """osd.7 leads no PGs, so it only commits what it replicates."""
-    usual = sample(osd)
-    return usual if osd != 7 else OsdSample(osd, BEAT, commit=usual.commit)
+    usual = sample(osd)._replace(replica=Flow(100.0, 0.5))
+    return usual if osd != 7 else OsdSample(osd, BEAT, commit=usual.commit, replica=usual.replica)
 
 
 def test_commits_do_not_show_that_an_osd_has_recovered_whose_reads_are_slow() -> None:
@@ -596,6 +596,21 @@ def test_commits_do_not_show_that_an_osd_has_recovered_whose_reads_are_slow() ->
     assert not clock.play(60, without_reads)
     clock.replicas_only = set()
     assert clock.play(180, slow_ones({7}, read=4.0)) == {7}
+
+
+def test_replicated_writes_show_whether_the_process_of_an_osd_has_recovered() -> None:
+    """Its commits do not, as its store is as fast as before."""
+    clock = Clock()
+    clock.play(300, replicating(0.5))
+    assert clock.play(120, replicating(0.5, cpu=30.0)) == {7}
+    clock.replicas_only = {7}
+    # None, and too few for a comparison.
+    for rate in (0.0, 0.05):
+        assert clock.play(120, lambda osd: without_reads(osd)._replace(
+            replica=Flow(rate, 0.5))) == {7}
+    assert clock.play(120, lambda osd: without_reads(osd)._replace(
+        replica=Flow(100.0, 9.0 if osd == 7 else 0.5))) == {7}
+    assert not clock.play(150, without_reads)
 
 
 def test_an_osd_that_leads_no_pgs_recovers_by_what_was_slow_of_it() -> None:
