@@ -130,10 +130,10 @@ class Loop:
         self._answering.check(promise, self.published)
         if isinstance(promise, Revert):
             return reverted_texts(self.published.mitigated.listing, promise)
-        # PGs in flight that an abort would let arrive.
-        arriving = self.ask(DryRun(promise), refused_before)['arriving']
+        # PGs in flight that an abort would let arrive, and pins that it would forget.
+        counts = self.ask(DryRun(promise), refused_before)
         return effects(promise, self.published.rebalanced, self.published.ledger.rows,
-                       self.jobs.options(), arriving)
+                       self.jobs.options(), counts['arriving'], counts['forgotten'])
 
     def ask(self, order: AnsweredOrder, refused_before: bool = False) -> Json:
         """Have the loop answer an order, or carry it out; waits for the answer. Raises Refused.

@@ -29,6 +29,7 @@ from .crush_orders import CrushOrders
 from .draft import Draft
 from .epochs import why_too_many_pins
 from .executor import Outcome, execute
+from .goals import moves_for_balance
 from .holds import gives_back, needs_stored_options, without_refused
 from .orders import AWAIT, Order
 from .phases import judge, moved_by_last_tranche
@@ -258,7 +259,8 @@ class RebalanceController:
         what it needs is being stored; raises Refused."""
         if isinstance(waiting.order, DryRun):
             self._check(waiting.order.request, observation)
-            return {'arriving': self._arriving(observation)}
+            return {'arriving': self._arriving(observation),
+                    'forgotten': sum(map(moves_for_balance, self.pins.values()))}
         if isinstance(waiting.order, PlanOrder):
             return self.plans.carry_out(waiting, observation)
         if waiting.order.verb in (REPLACE, CANCEL, DRAINS):

@@ -305,9 +305,10 @@ _NAMED_SETTINGS = 5
 
 
 def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row], options: Options,
-            arriving: int) -> List[str]:
+            arriving: int, forgotten: int = 0) -> List[str]:
     """What a request would do, as texts, the phase first. `rows`: all borrowed settings; `options`:
-    those in force; `arriving`: PGs in flight that an abort cannot pin back, and lets arrive."""
+    those in force; `arriving`: PGs in flight that an abort cannot pin back, and lets arrive;
+    `forgotten`: PGs with records of pins that an abort forgets, since they were never pinned."""
     campaign = rebalanced.campaign
     if request.verb == 'abort' and not campaign.active:
         return ['OSDs would not be awaited any longer: those that boot later get data at once']
@@ -317,7 +318,7 @@ def effects(request: Request, rebalanced: Rebalanced, rows: Sequence[Row], optio
             request.option, 'empty' if now == '' else now,
             request.value or 'the value of the module option')]
     elif request.verb == 'abort':
-        lines = _abort(campaign, rebalanced, arriving)
+        lines = _abort(campaign, rebalanced, arriving, forgotten)
     else:
         lines = _EFFECTS[request.verb](request, rebalanced)
     borrowed = [row.what for row in rows
@@ -375,20 +376,20 @@ def _resume(request: Request, rebalanced: Rebalanced) -> List[str]:
     return resumed
 
 
-def _abort(campaign: Campaign, rebalanced: Rebalanced, arriving: int) -> List[str]:
-    """What an abort would do. `arriving`: PGs in flight that cannot be pinned."""
+def _abort(campaign: Campaign, rebalanced: Rebalanced, arriving: int, forgotten: int) -> List[str]:
+    """What an abort would do. `arriving`, `forgotten`: as for `effects`."""
     pinned_back = sum(flight.pin is not None for flight in campaign.flights.in_flight.values())
     # Those that the operator's change of CRUSH has remapped, or others.
     remapped = rebalanced.preview.remapped
+    pinned = max(0, rebalanced.pins + pinned_back + remapped - forgotten)
     lines = (
         (pinned_back, '%s in flight would be pinned back, and what was copied of them is lost'
          % pgs(pinned_back)),
         (remapped, '%s would be pinned where the data is' % plural(remapped, 'remapped PG')),
         (arriving, '%s that cannot be pinned would still move to where CRUSH places %s' % (
             pgs(arriving), 'it' if arriving == 1 else 'them')),
-        (rebalanced.pins + pinned_back + remapped, '%s would stay pinned until "campaign resume", '
-         '"campaign rollback" or "campaign finish --keep"'
-         % pgs(rebalanced.pins + pinned_back + remapped)))
+        (pinned, '%s would stay pinned until "campaign resume", "campaign rollback" or "campaign '
+         'finish --keep"' % pgs(pinned)))
     return [*(text for number, text in lines if number), *rebalanced.withdrawn_plans]
 
 

@@ -157,13 +157,13 @@ def test_what_an_abort_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def ask(order: Any, again: bool) -> Any:
         asked.append((order.request, again))
-        return {'arriving': 3}
+        return {'arriving': 3, 'forgotten': 2}
 
     monkeypatch.setattr(driver.loop, 'ask', ask)
     promise, published = Request('abort'), driver.loop.published
     texts = driver.loop.dry_run(promise, refused_before=True)
     assert asked == [(promise, True)] and texts == effects(
-        promise, published.rebalanced, published.ledger.rows, driver.options, 3)
+        promise, published.rebalanced, published.ledger.rows, driver.options, 3, 2)
 
 
 @pytest.mark.parametrize('age, asks', [(ADVICE_FRESH_SECONDS - 1.0, 0), (ADVICE_FRESH_SECONDS, 1)])

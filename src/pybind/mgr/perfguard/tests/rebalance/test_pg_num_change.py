@@ -10,6 +10,7 @@ from perfguard.cluster.types import PoolPgs, PoolRule, merging_seeds
 from perfguard.errors import Refused
 from perfguard.rebalance.pg_num import autoscaler_risk
 from perfguard.rebalance.pool_rule import RuleChange
+from perfguard.rebalance.requests import Request
 from perfguard.rebalance.risks import RISKS
 
 from ..fakes import mon_model
@@ -361,6 +362,20 @@ def test_an_abort_leaves_a_pool_that_stays_still_and_resume_goes_on(begin: int, 
     driver.run_to('DONE', turns=600)
     ended(cluster, end)
     assert set(moved(cluster).values()) == {1}
+
+
+def test_a_dry_run_of_an_abort_counts_no_pgs_that_were_never_pinned() -> None:
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    cluster.backfill_seconds = 60.0
+    driver.order('pg_num', 'rep', '16')
+    driver.run_until(lambda: driver.status['in_flight'] == 4)
+    setattr(driver.loop, 'ask', lambda order, again=False: driver.give(order))
+    assert driver.loop.dry_run(Request('abort'))[1:] == [
+        '4 PGs in flight would be pinned back, and what was copied of them is lost']
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert driver.status['pinned'] == 0
 
 
 @pytest.mark.parametrize('begin, end, at', [(8, 16, 16), (16, 8, 12)])

@@ -390,16 +390,16 @@ def test_what_a_request_would_do(phase: Phase, request_: Request, given: Any,
     assert would(phase, request_, **given) == lines
 
 
-@pytest.mark.parametrize('pins, remapped, arriving, lines', [
-    (0, 0, 0, []), (2, 0, 0, [KEPT % 2]),
-    (0, 1, 0, ['1 remapped PG would be pinned where the data is',
-               KEPT.replace('PGs', 'PG') % 1]),
-    (0, 0, 1, ['1 PG that cannot be pinned would still move to where CRUSH places it'])])
-def test_an_abort_without_pgs_in_flight(pins: int, remapped: int, arriving: int,
+@pytest.mark.parametrize('pins, remapped, arriving, forgotten, lines', [
+    (0, 0, 0, 0, []), (4, 0, 0, 2, [KEPT % 2]), (4, 0, 0, 4, []), (4, 0, 0, 5, []),
+    (0, 1, 0, 0, ['1 remapped PG would be pinned where the data is',
+                  KEPT.replace('PGs', 'PG') % 1]),
+    (0, 0, 1, 0, ['1 PG that cannot be pinned would still move to where CRUSH places it'])])
+def test_an_abort_without_pgs_in_flight(pins: int, remapped: int, arriving: int, forgotten: int,
                                         lines: List[str]) -> None:
     assert effects(Request('abort'), Rebalanced(
         campaign(Phase.PREPARED), preview=ReleasePreview(remapped=remapped), pins=pins), (),
-                   DEFAULTS, arriving)[1:] == lines
+                   DEFAULTS, arriving, forgotten)[1:] == lines
 
 
 @pytest.mark.parametrize('request_, text, only_stops', [
