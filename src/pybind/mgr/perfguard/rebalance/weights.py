@@ -12,6 +12,7 @@ by OSD, a host would pass shards on from its first OSD to its next one. All OSDs
 from the first tranche on.
 """
 import math
+import struct
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Iterable, List, Mapping, Optional, Sequence
@@ -38,7 +39,16 @@ WEIGHT_MIN = 3 * TINY_WEIGHT
 
 
 def same_weight(a: float, b: float) -> bool:
-    return abs(a - b) < 2 * WEIGHT_UNIT
+    """Whether the mons make the same CRUSH weight of both, but for one unit."""
+    return abs(_stored_units(a) - _stored_units(b)) < 2
+
+
+def _stored_units(weight: float) -> int:
+    """A weight as CRUSH keeps it, in WEIGHT_UNIT. The mons convert it by way of a 32-bit float
+    (CrushWrapper::adjust_item_weightf), which from 2,048 on is coarser than the tolerance of
+    `same_weight`."""
+    as_float, = struct.unpack('f', struct.pack('f', weight))
+    return int(as_float / WEIGHT_UNIT)
 
 
 @dataclass(frozen=True)

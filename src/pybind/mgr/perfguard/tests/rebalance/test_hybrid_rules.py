@@ -509,6 +509,17 @@ def test_a_step_changes_even_a_small_weight() -> None:
     assert not same_weight(step[1], 0.004) and step[1] < 0.0045
 
 
+@pytest.mark.parametrize('ordered, stored, same', [
+    # From 2,048 on, a 32-bit float has fewer digits than CRUSH keeps.
+    (3725.29, 3725.2900390625, True), (3725.29, 3725.289794921875, False),
+    (2047.99, 2047.989990234375, True), (30000.001, 30000.001953125, True),
+    (1.81918, 1.8191680908203125, True), (1.81918, 1.8191375732421875, False),
+    (0.0001, 6 / 65536, True), (0.0, 0.0, True), (0.0, 6 / 65536, False), (0.5, -1.0, False)])
+def test_a_weight_is_in_force_once_crush_has_what_the_mons_make_of_it(
+        ordered: float, stored: float, same: bool) -> None:
+    assert same_weight(stored, ordered) == same_weight(ordered, stored) == same
+
+
 def test_a_change_of_too_many_steps_is_a_risk(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, shown = expanding(max_pgs_in_flight=1)
     assert shown['risks'] == [] and shown['tranches'] == shown['moved_by_weights']['rep']
