@@ -277,6 +277,19 @@ def flags_settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bo
         return False
     if not norebalance and holds.flag is not None:
         return False
+    return quiet_settled(holds, settings, quiet, pools)
+
+
+def flag_is_coming(holds: Holds) -> bool:
+    """Whether norebalance was set and no OSDMap has shown it yet. If it was cleared now and set
+    again, the OSDMaps of both commands would arrive later, and look like changes by others."""
+    return holds.flag is not None and not holds.flag.seen and not holds.flag.returning
+
+
+def quiet_settled(holds: Holds, settings: Settings, quiet: bool,
+                  pools: Optional[AbstractSet[int]] = None) -> bool:
+    """Whether the balancer and the autoscaler are as they must be, with the arguments of
+    `reconcile`."""
     autoscale = holds.autoscale
     if quiet:
         on = settings.balancer_active != 'false' or settings.balancer_busy

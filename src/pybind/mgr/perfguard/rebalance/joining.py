@@ -26,7 +26,7 @@ from .change import Change, ChangeStage, Planned
 from .draft import Draft
 from .epochs import pin_limit
 from .goals import basis
-from .holds import flags_settled, waiting_text
+from .holds import flag_is_coming, flags_settled, quiet_settled, waiting_text
 from .join_plan import (PlannedFuture, bases_of, becomes_incomplete, mean_bytes, moved_by_weights,
                         plan_join, survives, undersized)
 from .orders import is_tiny
@@ -50,12 +50,14 @@ _READ_BACK = 'read back from the OSDMap'
 def wants_outlook(campaign: Campaign, observation: Observation) -> bool:
     """Whether the loop must compute the outlook (where CRUSH will place the PGs): the change is
     about to be sent, and nothing else of the campaign changes the mapping."""
-    change = campaign.change
+    change, holds = campaign.change, campaign.holds
+    # What the change waits for may depend on it, and norebalance may yield to an evacuation then.
+    yields = bool(observation.evacuation) and holds.flag is None
     # Pins that were sent change the mapping, but those of a pending change are its own.
     return (campaign.phase is Phase.PINNING and change is not None
             and change.stage is ChangeStage.WANTED and change.needs_outlook
             and (change.pending or not campaign.pinning.sent)
-            and flags_settled(campaign.holds, observation.settings, norebalance=True, quiet=True))
+            and flags_settled(holds, observation.settings, norebalance=not yields, quiet=True))
 
 
 def closing_change(draft: Draft) -> Optional[WeightChange]:
@@ -235,13 +237,17 @@ def _await_settings(draft: Draft, change: Change) -> Optional[Draft]:
     others_balance = balancer_of_others(draft)
     if draft.settings_in_force and not others_balance:
         return None
-    # The interval is raised last, and takes effect soon: it alone is no reason to lower it again.
-    only_interval = not others_balance and flags_settled(
-        draft.campaign.holds, draft.observed.settings, norebalance=True, quiet=True)
-    return (draft if only_interval else _without_gathering(draft, change)).because(
+    # The interval is raised last, for the burst alone, as is norebalance if it has yielded to an
+    # evacuation. Both take effect soon, and are no reason to lower the interval again.
+    holds, settings = draft.campaign.holds, draft.observed.settings
+    only_for_burst = not others_balance and (
+        quiet_settled(holds, settings, quiet=True) if flag_is_coming(holds)
+        else flags_settled(holds, settings, norebalance=True, quiet=True))
+    return (draft if only_for_burst else _without_gathering(draft, change)).because(
         Code.SETTINGS, waiting_text(
-            draft.observed.settings, 'norebalance is set, the balancer is off, and '
-            'paxos_propose_interval is %s' % ('raised' if change.gathers else 'not raised')))
+            settings, 'norebalance is %s, the balancer is off, and paxos_propose_interval is %s' % (
+                'cleared' if holds.flag is not None and holds.flag.returning else 'set',
+                'raised' if change.gathers else 'not raised')))
 
 
 def _await_outlook(draft: Draft, change: Change) -> Optional[Draft]:

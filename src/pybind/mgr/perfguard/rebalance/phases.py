@@ -24,8 +24,8 @@ from .change import Change, ChangeStage
 from .draft import Draft, Rule, flight_osds
 from .flights import follow_flights, follow_late_releases, pin_back
 from .goals import STUCK_GOALS_SECONDS, moves_for_balance, pgs_in_transition, without_goals
-from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
-                    waiting_text, wanted_mon_options)
+from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, flag_is_coming, gives_way,
+                    reconcile, settled, waiting_text, wanted_mon_options)
 from .joining import (closing_change, keep_part_in_force, following_tranche, is_divisible, join,
                       report_left_out, remove_needless_pairs, settle_change, tiny_osds)
 from .moves import Move
@@ -219,14 +219,23 @@ def _gives_way(draft: Draft) -> bool:
 
 
 def _loose_count(draft: Draft) -> int:
-    """The number of PGs that would move at once if norebalance was cleared now, as a change of
-    CRUSH has remapped them and they have no pin; 0 also if they are few enough. PGs that lack a
-    copy move in any case, and do not count."""
-    number = 0
+    """The number of PGs that would move at once if norebalance was cleared now (`_loose`); 0 also
+    if they are few enough."""
+    number = len(_loose(draft))
+    return number if are_many(number, _size_of_campaign(draft), draft.options) else 0
+
+
+def _loose(draft: Draft) -> List[str]:
+    """The PGs that would move at once if norebalance was cleared now, as a change of CRUSH has
+    remapped them and they have no pin. PGs that lack a copy move in any case, and those that have
+    nowhere to move do not: neither count."""
+    loose: List[str] = []
     for pgid in loose_pgs(draft.campaign, draft.observed):
         pool, place = draft.pool(pgid), draft.observed.placement(pgid)
-        number += pool is not None and place is not None and pool.is_complete(place.acting)
-    return number if are_many(number, _size_of_campaign(draft), draft.options) else 0
+        if pool is not None and place is not None and pool.is_complete(place.acting) \
+                and not draft.has_no_target(pgid, pool, place):
+            loose.append(pgid)
+    return loose
 
 
 def _report_kept_flag(draft: Draft, loose: int) -> Draft:
@@ -266,7 +275,7 @@ def _yields_to_evacuation(draft: Draft) -> bool:
     campaign = draft.campaign
     # PGs that are pinned only after their recovery (`pinned_after_recovery`) do not count.
     is_pinning = draft.to_pin > pinned_after_recovery(draft) or campaign.pinning.sent \
-        or _flag_is_coming(draft) or _to_pin_back(draft)
+        or flag_is_coming(draft.campaign.holds) or _to_pin_back(draft)
     # PGs of an OSD that the operator's change empties are noted in this turn.
     emptied = set(campaign.crush.emptied)
     is_evacuated = any(not emptied.issuperset(osds) for osds in draft.observed.evacuation.values())
@@ -389,12 +398,13 @@ def _pinning(draft: Draft) -> Draft:
     by_ceph_mgr = joining and _made_by_ceph_mgr(draft, change)
     if not joining or by_ceph_mgr:
         draft = pin_remapped(draft)
-    # A change is sent under norebalance, even while OSDs are to be emptied; but ceph-mgr may need
-    # hours for a change of its own, and merges no PG that is remapped. If others have cleared the
-    # flag, `reconcile` would forget that, and set it again later.
+    # A change is sent under norebalance, even while OSDs are to be emptied; but it may wait for
+    # hours before. So may ceph-mgr with a change of its own, and it merges no PG that is remapped.
+    # If others have cleared the flag, `reconcile` would forget that, and set it again later.
     may_clear = _yields_to_evacuation(draft) or by_ceph_mgr and _only_merged_move(draft) \
         and not draft.campaign.holds.gave_up_flag
-    draft = _borrow_settings(draft, norebalance=joining and not by_ceph_mgr or not may_clear)
+    needs_flag = joining and not by_ceph_mgr and not _may_yield_before_burst(draft, change)
+    draft = _borrow_settings(draft, norebalance=needs_flag or not may_clear)
     if draft.settings_in_force and not draft.campaign.holds.prepared:
         # "campaign resume" after an abort has cleared `prepared`.
         draft = draft.set(holds=replace(draft.campaign.holds, prepared=True))
@@ -409,6 +419,20 @@ def _pinning(draft: Draft) -> Draft:
         Code.PINNED, _pinned_summary(draft))
 
 
+def _may_yield_before_burst(draft: Draft, change: Optional[Change]) -> bool:
+    """Whether norebalance may yield to an evacuation while a change waits to be sent.
+
+    Not once its burst is about to be sent (`gathers`), or was sent and is not read back. Nor while
+    PGs would move at once: before the first burst many that others have remapped, between two
+    bursts any that has missed its pin and gets it now.
+    """
+    if change is None or change.stage is not ChangeStage.WANTED or change.pending or change.gathers:
+        return False
+    if change.follows_parts:
+        return set(_loose(draft)) <= draft.campaign.pinning.unpinnable.keys()
+    return not _loose_count(draft)
+
+
 def _made_by_ceph_mgr(draft: Draft, change: Optional[Change]) -> bool:
     """Whether ceph-mgr carries out the change, which may take hours."""
     return change is not None and change.pending and change.is_accepted(draft.observed.osdmap)
@@ -418,7 +442,7 @@ def _only_merged_move(draft: Draft) -> bool:
     """Whether without norebalance, besides those that leave an OSD to be emptied, only PGs would
     move that are merged next: ceph-mgr removes their pins, and merges no PG that is remapped."""
     loose = list(loose_pgs(draft.campaign, draft.observed))
-    return bool(loose) and not _flag_is_coming(draft) and all(
+    return bool(loose) and not flag_is_coming(draft.campaign.holds) and all(
         _is_merged(draft, pgid) for pgid in loose)
 
 
@@ -500,7 +524,7 @@ def _releasing(draft: Draft) -> Draft:
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
     # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
     unguarded = bool(draft.to_pin or excess or draft.campaign.pinning.sent
-                     or _flag_is_coming(draft))
+                     or flag_is_coming(draft.campaign.holds))
     pace_before, draft = draft.campaign.pace, set_pace(draft)
     degraded = others_degraded(draft)
     draft = set_copying(draft, pace_before, degraded)
@@ -582,13 +606,6 @@ def _refilled(draft: Draft) -> str:
     osds = [osd for osd in campaign.drained if weights.get(osd, 0.0) > DRAINED_WEIGHT]
     return '; not drained, because others gave them a CRUSH weight: ' + osds_text(osds) \
         if osds else ''
-
-
-def _flag_is_coming(draft: Draft) -> bool:
-    """Whether norebalance was set and no OSDMap has shown it yet. If it was cleared now and set
-    again, the OSDMaps of both commands would arrive later, and look like changes by others."""
-    flag = draft.campaign.holds.flag
-    return flag is not None and not flag.seen and not flag.returning
 
 
 class _Obstacles(NamedTuple):

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """OSDs that are to be emptied, mostly because they fail: no flag of perfguard keeps data there."""
 from dataclasses import replace
-from typing import Callable, List
+from typing import Callable, FrozenSet, List, Tuple
 
 import pytest
 
 from perfguard.rebalance import throttle
+from perfguard.rebalance.epochs import PROPOSE_INTERVAL
 from perfguard.rebalance.risks import RISKS
 from perfguard.status import EVACUATION, EVACUATION_SECONDS
 from perfguard.upmap.pins import Unpinnable
 
-from ..fakes.cluster import FakeCluster
+from ..fakes.cluster import BALANCER, FakeCluster, FakePg
 from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.straw_cluster import StrawCluster
 
@@ -352,6 +353,125 @@ def test_an_aborted_campaign_lets_them_go() -> None:
     driver.run_until(lambda: not left_on(cluster), 60)
     driver.run(5)
     assert driver.phase == 'ABORTED' and 'norebalance' not in cluster.flags
+
+
+class Weighed(StrawCluster):
+    """Notes the flags and the interval of the mons with which perfguard sets the first weight,
+    how long norebalance was set, and which PGs were remapped without leaving an OSD."""
+    burst: Tuple[FrozenSet[str], str] = (frozenset(), '')
+    held_seconds = 0.0
+    #: OSDs that are to be emptied, and PGs that recover for ever.
+    emptied: FrozenSet[int] = frozenset()
+    slow: FrozenSet[str] = frozenset()
+
+    def _weigh(self, osd: int, weight: float) -> None:
+        if not self.burst[0]:
+            self.burst = frozenset(self.flags), self.mon_config.get(PROPOSE_INTERVAL, '')
+        super()._weigh(osd, weight)
+
+    def _backfills(self, pgid: str, pg: FakePg) -> bool:
+        return pgid not in self.slow and super()._backfills(pgid, pg)
+
+    def tick(self, seconds: float = 1.0) -> None:
+        super().tick(seconds)
+        if self.emptied and 'norebalance' in self.flags:
+            self.held_seconds += seconds
+
+    def start_emptying(self, osd: int, seconds: float = 300.0) -> None:
+        self.emptied, self.backfill_seconds, self.held_seconds = frozenset({osd}), seconds, 0.0
+        self.mark_out(osd)
+
+
+def waiting_expansion(why: str = '') -> Tuple[Driver, Weighed]:
+    """An expansion whose change of CRUSH waits, unless `why` is ''."""
+    cluster = Weighed(hosts=12, pgs=24)
+    cluster.add_osds(6, 0.0)
+    cluster.tick(5.0)
+    driver = Driver(cluster)
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNING')
+    if why == 'balancer':
+        cluster.config[BALANCER] = 'true'
+    elif why == 'undersized':
+        cluster.slow = frozenset(pgid for pgid, pg in cluster.pg.items() if 2 in pg.data)
+        cluster.take_down(2)
+        cluster.mark_out(2)
+        cluster.tick(3.0)  # they peer
+    if why:
+        driver.run(15)
+        assert 'norebalance' in cluster.flags and driver.phase == 'PINNING'
+    return driver, cluster
+
+
+def go_on(driver: Driver, cluster: Weighed) -> None:
+    """What the change waits for ends."""
+    cluster.config[BALANCER] = 'false'
+    cluster.slow, cluster.backfill_seconds = frozenset(), 4.0
+
+
+@pytest.mark.parametrize('failover', [False, True])
+@pytest.mark.parametrize('why, code', [('undersized', 'DEGRADED'), ('balancer', 'BALANCER_ON')])
+def test_a_change_that_waits_lets_them_go(why: str, code: str, failover: bool) -> None:
+    """They may leave for hours, and it may wait for as long. It is sent under norebalance."""
+    driver, cluster = waiting_expansion(why)
+    cluster.start_emptying(9, 20.0)
+    if failover:
+        driver.restart()
+    driver.run_until(lambda: cluster.slow.issuperset(
+        pgid for pgid, pg in cluster.pg.items() if 9 in pg.data), 60)
+    assert cluster.held_seconds <= 4.0 and driver.phase == 'PINNING'
+    assert code in codes(driver.status) and not cluster.burst[0]
+    if not cluster.slow:
+        driver.run_until(lambda: 'norebalance' in cluster.flags, 5)
+    go_on(driver, cluster)
+    driver.run_to('PINNED')
+    assert 'norebalance' in cluster.burst[0] and cluster.burst[1] == '3'
+    driver.run_to('DONE', 900)
+    assert cluster.clean() and 'norebalance' not in cluster.flags
+
+
+@pytest.mark.parametrize('when', ['before', 'waiting'])
+def test_norebalance_is_set_for_the_burst_alone_while_they_leave(when: str) -> None:
+    driver, cluster = waiting_expansion('balancer' if when == 'waiting' else '')
+    cluster.start_emptying(9)
+    driver.run(20 if when == 'waiting' else 0)
+    cluster.config[BALANCER] = 'false'
+    before = left_on(cluster, 9)
+    driver.run_to('PINNED')
+    assert 'norebalance' in cluster.burst[0] and cluster.burst[1] == '3'
+    # The PGs that the change moves are pinned.
+    assert all(9 in cluster.pg[pgid].data for pgid in cluster.remapped())
+    driver.run(20)
+    assert left_on(cluster, 9) == before > 0 and 'norebalance' not in cluster.flags
+    assert cluster.held_seconds <= 15.0
+    cluster.backfill_seconds = 4.0
+    driver.run_to('DONE', 900)
+    assert not left_on(cluster, 9) and cluster.clean()
+
+
+def test_a_change_that_waits_keeps_many_other_pgs_that_would_move_at_once() -> None:
+    """They are pinned only after the change."""
+    driver, cluster = waiting_expansion('balancer')
+    cluster.weigh(5, 3.0)
+    driver.run(5)
+    assert len(cluster.remapped()) > 3
+    cluster.start_emptying(9)
+    driver.run(int(EVACUATION_SECONDS) + 10)
+    assert 'norebalance' in cluster.flags and EVACUATION in cluster.checks
+    assert not cluster.moved
+    cluster.weigh(5, 1.0)
+    driver.run_until(lambda: 'norebalance' not in cluster.flags, 15)
+
+
+def test_a_change_that_waits_does_not_set_a_flag_that_others_have_cleared() -> None:
+    driver, cluster = waiting_expansion('balancer')
+    cluster.flags.discard('norebalance')
+    driver.run(3)
+    cluster.start_emptying(9, 4.0)
+    driver.run_until(lambda: not left_on(cluster, 9), 60)
+    cluster.config[BALANCER] = 'false'
+    driver.run_to('PINNED')
+    assert 'norebalance' not in cluster.burst[0] | cluster.flags
 
 
 def test_a_flag_that_the_operator_has_cleared_stays_cleared_afterwards() -> None:

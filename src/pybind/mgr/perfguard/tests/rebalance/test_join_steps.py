@@ -9,6 +9,7 @@ from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, FuturePg, NoFuture
 from perfguard.cluster.types import (NO_ENTRY, OsdSet, PgCounts, PoolPgs, PoolRule, Signals,
                                      UpmapEntry)
+from perfguard.ledger import Held
 from perfguard.observation import BALANCER
 from perfguard.rebalance import joining
 from perfguard.rebalance.balancing import BalanceChange
@@ -25,8 +26,8 @@ from perfguard.rebalance.joining import (
 from perfguard.rebalance.pg_num import PgNumChange
 from perfguard.rebalance.pinning import STUCK_PINS_SECONDS
 from perfguard.rebalance.pool_rule import RuleChange
-from perfguard.rebalance.types import (TINY_WEIGHT, Pace, Phase, PinRecord, Sent, SetEntry,
-                                       SetWeight)
+from perfguard.rebalance.types import (NOREBALANCE_KEY, TINY_WEIGHT, Holds, Pace, Phase, PinRecord,
+                                       Sent, SetEntry, SetWeight)
 from perfguard.rebalance.weights import SHARE_MIN, WeightChange
 from perfguard.rebalance.whole_map import MapChange
 
@@ -81,6 +82,12 @@ def whys(draft: Draft) -> List[str]:
     return [event.why for event in draft.events]
 
 
+LEAVES: Dict[str, Any] = {'evacuation': {'1.7': (0,)}}
+#: norebalance was set, and the OSDMap does not show it yet; or cleared, and it still does.
+COMING = Holds({NOREBALANCE_KEY: Held(None, 'norebalance')})
+LEAVING_FLAG = Holds({NOREBALANCE_KEY: Held(None, 'norebalance', seen=True, returning=True)})
+
+
 # ---- what the loop computes before
 
 @pytest.mark.parametrize('change, campaign, fields, wants', [
@@ -90,6 +97,10 @@ def whys(draft: Draft) -> List[str]:
     (WANTED, {'sent': {'1.0': Sent(990.0)}}, {}, False),
     (replace(WANTED, times=1), {'sent': {'1.0': Sent(990.0)}}, {}, True),
     (WANTED, {}, {'flags': []}, False), (WANTED, {}, {'balancer': 'true'}, False),
+    # norebalance may yield to an evacuation, and is set again for the burst.
+    (WANTED, {}, {'flags': [], **LEAVES}, True),
+    (WANTED, {}, {'flags': [], 'balancer': 'true', **LEAVES}, False),
+    (WANTED, {'holds': COMING}, {'flags': [], **LEAVES}, False),
     (WANTED, {}, {'phase': Phase.PINNED}, False)])
 def test_when_the_mapping_after_the_change_is_computed(change: Any, campaign: Dict[str, Any],
                                                        fields: Dict[str, Any],
@@ -379,13 +390,16 @@ def test_pgs_that_were_split_report_first(seconds: float, waits: bool) -> None:
         ('OUTLOOK', 'computing where CRUSH will place the PGs')]
 
 
-UNTIL = 'waiting until norebalance is set, the balancer is off, and paxos_propose_interval is %s'
+UNTIL = 'waiting until norebalance is %s, the balancer is off, and paxos_propose_interval is %s'
 
 
 @pytest.mark.parametrize('change, fields, gathers', [
     # The interval alone is missing.
     (READY, {}, True), (WANTED, {}, False),
     (READY, {'flags': []}, False), (READY, {'balancer': 'true'}, False),
+    # norebalance is set for the burst, as it had yielded to an evacuation.
+    (READY, {'flags': [], 'campaign': {'holds': COMING}}, True),
+    (READY, {'flags': [], 'balancer': 'true', 'campaign': {'holds': COMING}}, False),
     (READY, {'balancer': 'true', 'in_force': True,
              'campaign': {'given_up': frozenset({BALANCER})}}, False)])
 def test_it_waits_for_its_settings(change: Any, fields: Dict[str, Any], gathers: bool) -> None:
@@ -393,7 +407,12 @@ def test_it_waits_for_its_settings(change: Any, fields: Dict[str, Any], gathers:
     draft = join(turn(change, **fields))
     assert change_in(draft) == replace(change, gathers=gathers)
     assert because(draft) == [('SETTINGS', UNTIL % (
-        'raised' if change.gathers else 'not raised'))]
+        'set', 'raised' if change.gathers else 'not raised'))]
+
+
+def test_it_waits_until_norebalance_is_cleared_for_an_evacuation() -> None:
+    draft = join(turn(WANTED, in_force=False, campaign={'holds': LEAVING_FLAG}))
+    assert because(draft) == [('SETTINGS', UNTIL % ('cleared', 'not raised'))]
 
 
 @pytest.mark.parametrize('failure, text', [('', ''), ('no answer', ' again: no answer')])

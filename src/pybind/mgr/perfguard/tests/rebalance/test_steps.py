@@ -16,6 +16,7 @@ from perfguard.rebalance.bill import BillTurn
 from perfguard.rebalance.campaign import GoalsMark, Rollback
 from perfguard.rebalance.change import ChangeStage, Led
 from perfguard.rebalance.draft import Draft
+from perfguard.rebalance.holds import flag_is_coming
 from perfguard.rebalance.moves import Move
 from perfguard.rebalance.pin_index import PinIndex
 from perfguard.rebalance.pool_rule import RuleChange
@@ -235,11 +236,39 @@ def test_only_an_own_flag_gives_way(holds: Holds, flags: List[str], taken: Tuple
 
 @pytest.mark.parametrize('number, cluster, loose', [
     (3, {}, 3), (2, {}, 0), (3, {'without': ['1.2']}, 0),
-    (4, {'acting': {'1.0': (0, 1)}}, 3), (3, {'acting': {'1.0': (0, 1, NO_OSD)}}, 0)])
+    (4, {'acting': {'1.0': (0, 1)}}, 3), (3, {'acting': {'1.0': (0, 1, NO_OSD)}}, 0),
+    # It has nowhere to move.
+    (3, {'up': {'1.0': (1, 2), '1.1': THERE, '1.2': THERE}}, 0)])
 def test_pgs_that_would_move_while_norebalance_gives_way(number: int, cluster: Dict[str, Any],
                                                          loose: int) -> None:
-    before = at(Phase.PINNED, up={'1.%x' % seed: THERE for seed in range(number)}, **cluster)
-    assert phases._loose_count(before) == loose
+    fields: Any = {'up': {'1.%x' % seed: THERE for seed in range(number)}, **cluster}
+    assert phases._loose_count(at(Phase.PINNED, **fields)) == loose
+
+
+JOINING = WeightChange(weights={3: 1.0})
+LATER = replace(JOINING, weights={3: 1.0, 4: 1.0}, done=(4,))
+
+
+@pytest.mark.parametrize('change, loose, campaign, cleared', [
+    (JOINING, 0, {}, True), (LATER, 0, {}, True),
+    # It is about to be sent, was sent, or is sent again.
+    (replace(JOINING, gathers=True), 0, {}, False),
+    (replace(JOINING, stage=ChangeStage.SENT, times=1, since=NOW), 0, {}, False),
+    (replace(JOINING, times=1), 0, {}, False),
+    # Others have remapped further PGs; after a burst, PGs may have missed their pins.
+    (JOINING, 2, {}, True), (JOINING, 3, {}, False), (LATER, 1, {}, False),
+    (LATER, 1, {'unpinnable': {'1.1': WHY}}, True),
+    (JOINING, 0, {'paused': True}, False), (JOINING, 0, {'sent': {'1.5': Sent(NOW)}}, False)])
+def test_norebalance_yields_while_a_change_waits_to_be_sent(
+        change: WeightChange, loose: int, campaign: Dict[str, Any], cleared: bool) -> None:
+    fields: Any = {**EVACUATION, 'up': {'1.%x' % seed: THERE for seed in range(1 + loose)}}
+    before = at(Phase.PINNING, {'change': change, **campaign}, crush=crush_of(
+        {**dict.fromkeys(OSDS, 1.0), 3: 0.0}, hosts=8), **fields)
+    after = step(before)
+    assert (SetFlag('norebalance', False) in after.actions) == cleared
+    # Without an evacuation it stays.
+    kept = step(replace(before, observed=replace(before.observed, evacuation={})))
+    assert SetFlag('norebalance', False) not in kept.actions
 
 
 @pytest.mark.parametrize('number, returning, events', [
@@ -717,7 +746,7 @@ def test_the_pins_of_a_rollback_wait_for_its_last_tranche() -> None:
     (replace(SEEN, seen=False, returning=True), False), (None, False)])
 def test_a_flag_that_no_osdmap_has_shown(flag: Optional[Held], coming: bool) -> None:
     before = at(Phase.RELEASING, {'holds': BORROWED.put(NOREBALANCE_KEY, flag)})
-    assert phases._flag_is_coming(before) == coming
+    assert flag_is_coming(before.campaign.holds) == coming
 
 
 @pytest.mark.parametrize('campaign, pins, cluster, phase, code', [
