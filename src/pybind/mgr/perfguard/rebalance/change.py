@@ -139,6 +139,8 @@ class Change:
     #: The PGs are moved to where the change places them before it is made. The upmaps that moved
     #: them are removed afterwards.
     moves_first = False
+    #: Number of passes that have moved PGs so far.
+    passes = 0
     #: The number of the present tranche, from 0.
     tranche = 0
 

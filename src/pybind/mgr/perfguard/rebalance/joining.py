@@ -8,17 +8,18 @@ over two epochs, the ordinary way remains: norebalance is set, and PGs that beco
 pinned.
 """
 from dataclasses import replace
-from typing import (AbstractSet, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence,
-                    Tuple)
+from typing import (AbstractSet, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple)
 
 from ..cluster.crush import CrushRules
+from ..cluster.evacuation import by_osd
 from ..cluster.ports import Future, NoFuture, Outlook
 from ..cluster.types import OsdSet, Pool, UpmapEntry, pool_of
 from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
 from ..text import listed, osds_text, pgs, pgs_are, plural
-from ..upmap.pins import INCOMPLETE, after_commit, without_targets
+from ..upmap.pins import INCOMPLETE, Unpinnable, after_commit, without_targets
 from ..upmap.semantics import apply_entry, raw_from_up
 from ..watch.stop_conditions import is_muted, is_waived
 from .campaign import Campaign, GoalsMark, Rollback
@@ -303,12 +304,61 @@ def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) ->
         'the current rule allows their new places')
 
 
+def _await_recovery_between_passes(draft: Draft, change: Change) -> Optional[Draft]:
+    """As `_await_recovery`, before PGs move in a further pass: they recover one after the other,
+    and each would take one of the few passes."""
+    return _await_recovery(draft, change) if change.passes else None
+
+
+def _await_recovery(draft: Draft, change: Change) -> Optional[Draft]:
+    """Wait for PGs that cannot be pinned before they have recovered, if the change of their pool
+    would remap more of them than it may (`harmful`): they leave OSDs that are to be emptied, or
+    lack an OSD, which the operator may accept. None: there is nothing to wait for.
+
+    Examined until the change is sent, as OSDs may fail at any time. Not once it is pending: it may
+    take effect at any moment, and norebalance, which stays set for it, keeps PGs on their OSDs.
+    """
+    outlook = draft.observed.outlook
+    if change.pending or not isinstance(outlook, Future):
+        return None
+    recovering = _recovering(draft, change, outlook)
+    leaving = {pgid: draft.observed.evacuation[pgid] for pgid in recovering
+               if pgid in draft.observed.evacuation}
+    why_undersized = _why_await_osds(draft, len(recovering.keys() - leaving.keys() - set(
+        draft.campaign.pinning.undersized_pgs)))
+    awaited = {pgid: why for pgid, why in recovering.items()
+               if pgid in leaving or why_undersized is not None}
+    if not change.harmful(draft.observed, awaited):
+        return None
+    draft = _without_gathering(draft, change)
+    if why_undersized is not None:
+        draft = draft.report(why_undersized)
+    return draft if not leaving else draft.because(
+        Code.UNCLEAN, '%s leaving OSDs that are to be emptied (%s) and would be remapped by the '
+        'change; waiting until no such PG is left' % (
+            pgs_are(len(leaving)), osds_text(by_osd(leaving))))
+
+
+def _recovering(draft: Draft, change: Change, future: Future) -> Mapping[str, Unpinnable]:
+    """PGs of the pool of a change that cannot be pinned, but will be possible to pin once they have
+    recovered: they leave OSDs that are to be emptied, or lack an OSD. Only these are planned, since
+    this may be repeated in each turn for hours."""
+    pool = draft.observed.osdmap.pools.get(-1 if change.pool is None else change.pool)
+    if pool is None:
+        return {}
+    evacuation = draft.observed.evacuation
+    unsettled = {pgid: pg for pgid, pg in future.pgs.items()
+                 if (pgid in evacuation or not pool.is_complete(pg.acting))
+                 and pool_of(pgid) == pool.id}
+    return _planned(draft, change, replace(future, pgs=unsettled)).unpinnable if unsettled else {}
+
+
 def _await_osds_or_divide(draft: Draft, change: Change) -> Optional[Draft]:
     """Wait for OSDs that PGs lack, unless the operator accepts that (_why_await_osds); else, if the
     change requires too many pins at once, wait for the preview of a smaller part of it. None: there
     is nothing to wait for. Not examined again once the burst is known (`gathers`)."""
     outlook = draft.observed.outlook
-    # moves_first: PGs have moved, and `harmful` ends a change that still remaps many (`_send`).
+    # moves_first: PGs have moved, and few may be remapped (`_await_recovery`, `_send`).
     if change.gathers or change.moves_first or not isinstance(outlook, Future):
         return None
     planned = _planned(draft, change, outlook)
@@ -352,7 +402,8 @@ def _await_interval(draft: Draft, change: Change) -> Optional[Draft]:
 #: the waiting without a change.
 _WAITS: Sequence[Callable[[Draft, Change], Optional[Draft]]] = (
     _await_parts, _await_settings, _await_outlook, _leave_pgs_in_place, _refuse_blind,
-    _await_first_moves, _await_osds_or_divide, _await_interval)
+    _await_recovery_between_passes, _await_first_moves, _await_recovery, _await_osds_or_divide,
+    _await_interval)
 
 
 def _forget_recovered(draft: Draft) -> Draft:
@@ -436,7 +487,10 @@ def _send(draft: Draft, change: Change) -> Draft:
     if isinstance(outlook, Future):
         drained = change.drains(draft.observed.crush, outlook)
         planned = _planned(draft, change, outlook)
-        harm = change.harmful(draft.observed, planned.unpinnable)
+        # Those were awaited, are few, or were accepted.
+        recovering = _recovering(draft, change, outlook)
+        harm = change.harmful(draft.observed, {
+            pgid: why for pgid, why in planned.unpinnable.items() if pgid not in recovering})
         if harm:
             return draft.enter(Phase.ABORTING, harm)
         if not _restores_upmaps(draft, change):

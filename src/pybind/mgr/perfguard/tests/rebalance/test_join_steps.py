@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, FuturePg, NoFuture
-from perfguard.cluster.types import (NO_ENTRY, OsdSet, PgCounts, PoolPgs, PoolRule, Signals,
+from perfguard.cluster.types import (NO_ENTRY, Osd, OsdSet, PgCounts, PoolPgs, PoolRule, Signals,
                                      UpmapEntry)
 from perfguard.ledger import Held
 from perfguard.observation import BALANCER
@@ -689,6 +689,84 @@ def test_a_change_that_would_do_harm_ends() -> None:
     draft = join(turn(rule, outlook=replace(UNPINNED, finals={})))
     assert draft.campaign.phase is Phase.ABORTING and draft.actions == ()
     assert '2 PGs of pool p would be remapped by the new CRUSH rule' in whys(draft)[0]
+
+
+#: PG 1.0 leaves OSD 0, which is out, and 1.1 lacks an OSD: neither can be pinned.
+IN_PLACE = replace(RULE, passes=1)
+RECOVERING = Future({'1.0': FuturePg(HERE, THERE), '1.1': FuturePg((1, 2), THERE)}, AFTER,
+                    finals={'1.2': (5, 1, 2)})
+OUT: Dict[str, Any] = {'osds': {0: Osd(0, True, 0.0)}, 'evacuation': {'1.0': (0,)},
+                       'pools': {1: replace(POOLS[1], pg_num=200, pg_num_target=200,
+                                            pg_num_pending=200)},
+                       'acting': {'1.0': HERE, '1.1': (1, 2)}, 'up': dict.fromkeys(
+                           ('1.0', '1.1'), THERE)}
+UNDERSIZED = ('DEGRADED', '1 PG is undersized and would be remapped by the change; waiting until '
+              'the OSDs are back or the PGs have recovered ("campaign accept DEGRADED" changes '
+              'CRUSH anyway)')
+LEAVING = ('UNCLEAN', '1 PG is leaving OSDs that are to be emptied (osd.0) and would be remapped '
+           'by the change; waiting until no such PG is left')
+
+
+def recovering(*pgids: str) -> Future:
+    return replace(RECOVERING, finals={}, pgs={pgid: RECOVERING.pgs[pgid] for pgid in pgids})
+
+
+@pytest.mark.parametrize('outlook, fields, reasons', [
+    (recovering('1.0', '1.1'), {}, [UNDERSIZED, LEAVING]),
+    # One of 200 PGs may be remapped.
+    (recovering('1.0'), {}, []), (recovering('1.1'), {}, []),
+    (recovering('1.0'), {'pools': {}}, [LEAVING]), (recovering('1.1'), {'pools': {}}, [UNDERSIZED]),
+    # The operator has accepted that PGs lack an OSD, or PG 1.1 by its name.
+    (recovering('1.1'), {'pools': {}, 'campaign': {'acknowledged': ('DEGRADED',)}}, []),
+    (recovering('1.1'), {'pools': {}, 'campaign': {'undersized_pgs': ('1.1',)}}, []),
+    (recovering('1.0', '1.1'), {'campaign': {'acknowledged': ('DEGRADED',)}}, []),
+    (recovering('1.0', '1.1'), {'pools': {}, 'campaign': {'acknowledged': ('DEGRADED',)}},
+     [LEAVING])])
+@pytest.mark.parametrize('gathers, passes', [(False, 0), (False, 1), (True, 1)])
+def test_a_change_whose_pgs_have_moved_waits_for_pgs_that_cannot_be_pinned_yet(
+        outlook: Future, fields: Dict[str, Any], reasons: List[Tuple[str, str]],
+        gathers: bool, passes: int) -> None:
+    change = replace(IN_PLACE, gathers=gathers, passes=passes)
+    every: Any = {**OUT, 'outlook': outlook, **fields}
+    draft = join(turn(change, **every))
+    assert draft.campaign.phase is Phase.PINNING
+    if reasons:
+        assert because(draft) == reasons and change_in(draft) == replace(change, gathers=False)
+    elif gathers:
+        # What it awaits does not count as harm, however many they are.
+        assert change_in(draft).stage is ChangeStage.SENT
+    else:
+        assert because(draft) == [('SETTINGS', INTERVAL)]
+
+
+def test_pgs_that_recovery_does_not_help_end_the_change_nevertheless() -> None:
+    """PG 1.3 is complete, and its OSD is out, but it does not leave that."""
+    future = replace(recovering('1.1'), pgs={
+        '1.1': RECOVERING.pgs['1.1'], '1.3': FuturePg((1, 2, 0), THERE)})
+    fields: Any = {**OUT, 'pools': {}, 'campaign': {'acknowledged': ('DEGRADED',)}}
+    draft = join(turn(replace(IN_PLACE, gathers=True), outlook=future, **fields))
+    assert draft.campaign.phase is Phase.ABORTING
+    assert '1 PG of pool p would be remapped by the new CRUSH rule, such as PG 1.3' \
+        in whys(draft)[-1]
+
+
+@pytest.mark.parametrize('passes, waits', [(0, False), (1, True)])
+def test_a_further_pass_moves_all_of_them_at_once(passes: int, waits: bool) -> None:
+    """They recover one after the other, and each would take a pass. The first one waits for
+    none: most PGs have not moved yet."""
+    outlook = replace(RECOVERING, pgs={**RECOVERING.pgs, '1.2': FuturePg((4, 1, 2), THERE)})
+    draft = join(turn(replace(RULE, passes=passes), outlook=outlook, **OUT))
+    assert draft.campaign.phase is (Phase.PINNING if waits else Phase.PINNED)
+    assert because(draft) == ([UNDERSIZED, LEAVING] if waits else [])
+
+
+def test_a_change_on_its_way_is_sent_again_whatever_recovers() -> None:
+    """The first one may still arrive, and norebalance, which is set for it, keeps PGs on the
+    OSD."""
+    change = replace(IN_PLACE, rule=PoolRule(1, 1), times=1, gathers=True)
+    fields: Any = {**OUT, 'pools': {}, 'outlook': recovering('1.0', '1.1')}
+    draft = join(turn(change, **fields))
+    assert change_in(draft).stage is ChangeStage.SENT and change_in(draft).times == 2
 
 
 def test_upmaps_that_a_change_makes_unnecessary_become_pins() -> None:

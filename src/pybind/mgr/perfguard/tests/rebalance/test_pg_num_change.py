@@ -64,6 +64,31 @@ def test_pgs_that_are_merged_and_those_they_are_merged_into() -> None:
     assert merging_seeds(8, 2) == set(range(8))
 
 
+@pytest.mark.parametrize('pg_num', [16, 6])
+@pytest.mark.parametrize('fails', [False, True])
+def test_pgp_num_is_set_once_pgs_have_left_an_osd_that_fails_at_the_end(
+        pg_num: int, fails: bool) -> None:
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', str(pg_num))
+    driver.run_until(lambda: driver.status['released'] > 0 and not driver.status['pinned']
+                     and not driver.status['in_flight'])
+    seeds = range(8, 16) if pg_num == 16 else merging_seeds(8, 6)
+    osd = cluster.pg['1.%x' % max(seeds)].data[0]
+    cluster.backfill_seconds = 120.0
+    if fails:
+        cluster.take_down(osd)
+    cluster.mark_out(osd)
+    while driver.phase != 'DONE':
+        driver.turn()
+        assert driver.phase not in ('ABORTING', 'ABORTED'), driver.loop.published.events[-3:]
+        assert cluster.now < 5000.0
+    driver.run(5)
+    assert cluster.numbers[1] == PoolPgs(1, pg_num, pg_num) and cluster.clean()
+    assert cluster.entries() == {} and cluster.remapped_by_numbers == []
+    assert 'norebalance' not in cluster.flags
+
+
 def test_children_move_before_pgp_num_is_set() -> None:
     driver = driver_of()
     cluster: Any = driver.cluster
