@@ -255,6 +255,12 @@ class Pinning:
         return replace(self, sent=dict.fromkeys(pgids, Sent(now)),
                        sent_at=now if pgids else self.sent_at)
 
+    def delayed(self, seconds: float) -> 'Pinning':
+        """The mons have kept commands waiting for so long, and no OSDMap was looked at meanwhile:
+        pins are awaited from that much later on."""
+        return replace(self, sent={pgid: replace(sent, since=sent.since + seconds)
+                                   for pgid, sent in self.sent.items()})
+
     def count_again(self, unanswered: Iterable[str]) -> 'Pinning':
         """Some pins were sent without an answer: these attempts do not count."""
         return replace(self, sent={**self.sent, **{

@@ -54,6 +54,9 @@ MEASURED_COMMITS = 3
 #: Upmaps that the OSDMap does not show are sent again after this multiple of the mons' answering
 #: time, if that is longer than readback_timeout.
 READBACK_COMMITS = 4.0
+#: Seconds after the observation, about as long as a turn, from which its commands count as late.
+#: For less, the campaign need not be written again.
+LATE_SECONDS = 1.0
 #: Age up to which a reading of the log for "balancer off" suffices while it stays borrowed.
 BALANCER_LOG_SECONDS = 300.0
 #: OSDs that a text names.
@@ -482,6 +485,10 @@ class RebalanceController:
         if decision.campaign.change != before.change:
             # Sending a change may have taken a minute: its readback is awaited from now on.
             self.unanswered_at = self._context.clock()
+        late_seconds = self._context.clock() - observation.now
+        if late_seconds >= LATE_SECONDS and self.campaign.pinning.sent:
+            self.campaign = replace(
+                self.campaign, pinning=self.campaign.pinning.delayed(late_seconds))
         if outcome.unanswered:
             self.campaign = replace(self.campaign, pinning=self.campaign.pinning.count_again(
                 outcome.unanswered))

@@ -110,18 +110,25 @@ class Draft:
             pgid for pgid in forgotten if pgid in self.pins))
 
     def _with_earlier(self, pgid: str, pin: PinRecord) -> PinRecord:
-        """The record with `earlier`: the entry of ours that may be in force until the mons have the
-        new one, either because the OSDMap shows it, or because it was sent and is not read back.
-        It matters if this mgr fails before it sends the new entry."""
+        """The record with `earlier`: the entry of ours that may be in force instead of the new one,
+        either because the OSDMap shows it, or because it was sent and is not read back. It matters
+        if this mgr fails before it sends the new entry, or if the mons are late."""
         old, present = self.pins.get(pgid), self.observed.osdmap.entry(pgid)
+        is_awaited = pgid in self.campaign.pinning.sent
         earlier: Optional[UpmapEntry] = None
-        if old is not None and present != pin.entry:
+        if old is None:
+            pass
+        elif present != pin.entry:
             if present in old.ours:
                 earlier = present
             elif pin.entry == old.entry:
                 earlier = old.earlier
-            elif pgid in self.campaign.pinning.sent:
+            elif is_awaited:
                 earlier = old.entry
+        elif is_awaited and pin.entry == old.earlier:
+            earlier = old.entry  # which was awaited in vain
+        elif not is_awaited and pin.entry == old.entry:
+            earlier = old.earlier
         return pin if pin.earlier == earlier else replace(pin, earlier=earlier)
 
     # ---- what predicates read

@@ -76,7 +76,8 @@ def _confirm(draft: Draft) -> Draft:
         if present == pin.entry:
             if pin.earlier is not None:
                 draft = draft.note_pins({pgid: pin})  # without `earlier`
-        elif draft.now - sent.since <= draft.options.readback_timeout:
+        elif draft.now - max(sent.since, draft.observed.unanswered_at) \
+                <= draft.options.readback_timeout:
             unconfirmed[pgid] = sent
         elif _is_needless(draft, pgid, pin) \
                 or not is_mixture(present, *pin.ours, pin.before, pin.leads_to):
@@ -103,7 +104,8 @@ def _is_needless(draft: Draft, pgid: str, pin: PinRecord) -> bool:
 
 def _drop(draft: Draft, pgid: str, pin: PinRecord, present: UpmapEntry) -> Draft:
     """Forget a pin that is needless or was replaced by others. Of a needless one, what the OSDMap
-    still contains remains recorded."""
+    still contains remains recorded; if that is the pin from before it, this one may still replace
+    that, so it becomes the `earlier` one."""
     if not _is_needless(draft, pgid, pin):
         return draft.forget_pins([pgid]).event(
             'pins', 'the pin of PG %s was replaced outside perfguard' % pgid,
@@ -220,9 +222,10 @@ def _remaining(draft: Draft, pin: PinRecord, present: UpmapEntry) -> PinRecord:
 
 def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
     """Whether the entry `now` in the OSDMap is a part of the pin, perhaps with pairs of the entry
-    that its release sets: a rollback sends both together."""
-    return any(now.vector == entry.vector and set(now.items) <= {*entry.items, *pin.leads_to.items}
-               for entry in pin.ours)
+    that its release sets: a rollback sends both together. Of two entries of ours that replace each
+    other, it may have the vector of one and the pairs of the other."""
+    return any(now.vector == entry.vector for entry in pin.ours) and set(now.items) <= {
+        *pin.leads_to.items, *(pair for entry in pin.ours for pair in entry.items)}
 
 
 def outlast_out(draft: Draft) -> Draft:

@@ -101,7 +101,8 @@ class PinRecord:
     place of ours; None: what was before. A goal that is our entry: the PG stays where it is.
     ``was`` is the entry that a rollback restores where that is not ``before``: the mon drops pairs
     that the new CRUSH map makes pointless. ``earlier`` is the entry of ours that the OSDMap had
-    when this one was noted: until the mons have this one, that one is in force.
+    when this one was noted: until the mons have this one, that one is in force. Or it is one that
+    was sent and awaited in vain: the mons may still set it.
     """
     json_row: ClassVar[bool] = True
     before: UpmapEntry
@@ -179,7 +180,7 @@ class Landed(NamedTuple):
 @dataclass(frozen=True)
 class Sent:
     """A pin that was sent and is not in the OSDMap yet: last sent at `since`, `times` times in
-    total."""
+    total. Time for which the mons kept commands waiting does not count (Pinning.delayed)."""
     json_row: ClassVar[bool] = True
     since: Time
     times: int = 1

@@ -316,6 +316,34 @@ def test_pgs_stay_if_the_mons_commit_only_a_part_of_the_commands_of_vectors() ->
     assert any(entry.vector for entry in cluster.entries().values()) and not remapped
 
 
+def test_vectors_that_the_mons_commit_late_are_pins() -> None:
+    """The commands take longer than readback_timeout, and no OSDMap shows them at once."""
+    driver = with_new_hosts('HOLDING')
+    driver.options = replace(driver.options, readback_timeout=20.0)
+    cluster, pins, run = driver.cluster, set(driver.loop.rebalance.pins), driver.cluster.run
+
+    vectors: List[str] = []
+
+    def run_late(commands: Sequence[Mapping[str, Any]]) -> List[Any]:
+        pgids = [command['pgid'] for command in commands if command['prefix'] == 'osd pg-upmap']
+        cluster.now += 25.0 if pgids else 0.0
+        vectors.extend(pgids)
+        return run(commands)
+
+    cluster.lag = 2
+    for osd in cluster.new:
+        cluster.take_down(osd)
+    setattr(cluster, 'run', run_late)
+    driver.run_until(lambda: bool(vectors), int(DOWN_SECONDS) + 20)
+    records = driver.loop.rebalance.pins
+    driver.run(1)
+    assert all(records[pgid].entry.vector for pgid in vectors)  # they are awaited
+    driver.run(20)
+    assert set(records) == pins
+    assert sorted(vectors) == sorted(pgid for pgid, entry in cluster.entries().items()
+                                     if entry.vector)  # each of them was sent once
+
+
 @pytest.mark.parametrize('outdated, absent', [(False, set()), (True, {0})])
 def test_goals_whose_sets_lack_an_osd_that_is_down_depend_on_it(
         outdated: bool, absent: Set[int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,6 +167,32 @@ def test_of_a_needless_pin_the_rest_is_noted(entry: UpmapEntry,
         assert confirmed(pin, entries={PG: PART}).unpins == {PG}
 
 
+def test_a_vector_that_arrives_late_is_no_upmap_of_others() -> None:
+    """It was awaited in vain, so the pin that it was to replace counts again."""
+    pin = PinRecord(NO_ENTRY, VECTOR, raw=THERE, earlier=PINNED)
+    given_up = PinRecord(NO_ENTRY, PINNED, earlier=VECTOR)
+    after = confirmed(pin, entries={PG: PINNED})
+    assert after.new_pins == {PG: given_up} and not after.campaign.pinning.sent
+    # Other changes of the record do not forget it.
+    other_goal = replace(given_up, goal=OTHERS)
+    assert draft_of(pinning_of(), {PG: given_up}, entries={PG: PINNED}).note_pins(
+        {PG: other_goal}).new_pins == {PG: other_goal}
+    # The vector arrives, with the pairs or without them.
+    for entry in (VECTOR, UpmapEntry(PINNED.items, HERE)):
+        late = audit(draft_of(pinning_of(), {PG: given_up}, entries={PG: entry}))
+        assert late.new_pins[PG].entry == entry and not late.unpins and not late.events
+    again = outlasting(given_up)
+    assert again.new_pins == {PG: pin} and again.actions == (SetEntry(PG, VECTOR, PINNED),)
+
+
+@pytest.mark.parametrize('unanswered_at, awaited', [(994.0, True), (993.5, False)])
+def test_pins_are_awaited_from_when_the_mons_last_answered(unanswered_at: float,
+                                                           awaited: bool) -> None:
+    after = confirmed(since=900.0, unanswered_at=unanswered_at, **IN_PLACE)
+    assert after.campaign.pinning.sent == ({PG: Sent(900.0)} if awaited else {})
+    assert after.unpins == (frozenset() if awaited else {PG})
+
+
 @pytest.mark.parametrize('times, cluster, expected', [
     (1, MOVING, ''), (2, MOVING, 'unpinnable'), (3, MOVING, 'unpinnable'),
     (2, {**MOVING, 'evacuation': {PG: (1,)}}, 'let_go')])
