@@ -234,6 +234,9 @@ def refuse_bad_settings(campaign: Campaign, request: Request, options: Options,
 def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     """The campaign after a request that `check` has accepted (except prepare)."""
     verb = request.verb
+    if verb in ('pause', 'abort'):
+        # norebalance is borrowed again, even if others have cleared it meanwhile.
+        campaign = replace(campaign, holds=not_given_up(campaign.holds, NOREBALANCE_KEY))
     if verb == 'pause':
         return replace(campaign, orders=campaign.orders.pausing(now, request.seconds))
     if verb == 'resume':
@@ -250,8 +253,6 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     if verb == 'finish':
         orders = replace(orders, keep=request.keep)
     elif verb == 'abort':
-        # norebalance is borrowed again, even if others have changed it meanwhile.
-        campaign = replace(campaign, holds=not_given_up(campaign.holds, NOREBALANCE_KEY))
         orders = orders.accepting(Code.PIN_LIMIT)  # it pins every PG
     elif verb == 'start':
         orders = replace(orders, accepted_unpinnable=lastingly_unpinned(campaign))

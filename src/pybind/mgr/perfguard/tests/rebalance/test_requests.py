@@ -6,6 +6,7 @@ from typing import Any, List
 
 import pytest
 
+from perfguard.cluster.set_by_others import BALANCER
 from perfguard.cluster.types import OsdMap, UpmapEntry
 from perfguard.codec import Malformed, decode
 from perfguard.errors import Code, Reason, Refused
@@ -17,7 +18,7 @@ from perfguard.rebalance.report import CampaignStatus, Rebalanced, ReleasePrevie
 from perfguard.rebalance.requests import (DryRun, Request, VERBS, apply, check, effects,
                                           refuse_bad_options, refuse_bad_settings, unfit)
 from perfguard.rebalance.risks import RISKS
-from perfguard.rebalance.types import Flight, Phase, PinRecord
+from perfguard.rebalance.types import NOREBALANCE_KEY, Flight, Phase, PinRecord
 from perfguard.upmap.pins import DEGRADED as DEGRADED_PG, INCOMPLETE, Unpinnable
 
 from ..fakes.campaigns import campaign_of, changed
@@ -149,6 +150,15 @@ def test_pause_and_resume() -> None:
     paused = apply(campaign(Phase.RELEASING), Request('pause'), 9.0)
     assert paused.orders.paused
     assert not apply(paused, Request('resume'), 9.0).orders.paused
+
+
+@pytest.mark.parametrize('verb', ['pause', 'abort'])
+def test_an_order_to_stop_borrows_norebalance_again_though_others_have_cleared_it(
+        verb: str) -> None:
+    given_up = frozenset({NOREBALANCE_KEY, BALANCER})
+    subject = campaign(Phase.HOLDING, given_up=given_up)
+    assert apply(subject, Request(verb), 9.0).holds.given_up == {BALANCER}
+    assert apply(subject, Request('resume'), 9.0).holds.given_up == given_up
 
 
 def test_abort_twice_keeps_its_clock() -> None:
