@@ -106,9 +106,11 @@ class Code:
     # Phases that take a while.
     #: flags, balancer, autoscaler or pins are not in force (or given back) yet
     SETTINGS = 'SETTINGS'
-    #: ``norebalance`` is cleared for a moment so that undersized PGs can recover, or stays set
-    #: because too many PGs without a pin would move
+    #: ``norebalance`` is cleared for a moment so that undersized PGs recover, or stays set because
+    #: too many unpinned PGs would move
     GIVES_WAY = 'GIVES_WAY'
+    #: the campaign needs ``norebalance``, but others have cleared it
+    FLAG_CLEARED = 'FLAG_CLEARED'
     #: perfguard computes where CRUSH will place the PGs
     OUTLOOK = 'OUTLOOK'
     #: the OSDMap does not show the CRUSH change yet
@@ -252,7 +254,7 @@ class Code:
     PIN_LIMIT = 'PIN_LIMIT'
     #: nothing limits the releases
     NO_LIMIT = 'NO_LIMIT'
-    #: further reasons that have limited the campaign
+    #: further reasons that limited the campaign
     OTHER = 'OTHER'
     # Why one PG does not move, or one OSD is slow.
     #: the PG is where CRUSH and its upmaps place it
@@ -294,12 +296,12 @@ class Code:
     # Other reasons.
     #: degraded PGs wait although clients have room
     RECOVERY_WAITS = 'RECOVERY_WAITS'
-    #: PGs leave OSDs that are to be emptied; perfguard does not set ``norebalance`` meanwhile
+    #: PGs leave OSDs to be emptied; perfguard does not set ``norebalance`` meanwhile
     EVACUATING = 'EVACUATING'
-    #: ``norebalance`` keeps PGs on OSDs that are to be emptied
+    #: ``norebalance`` keeps PGs on OSDs to be emptied
     EVACUATION_HELD = 'EVACUATION_HELD'
-    #: a command of the last loop iteration failed, or the mons did not accept an option that the
-    #: campaign continues without
+    #: a command of the last loop iteration failed, or the mons refused an option that the campaign
+    #: continues without
     COMMAND_FAILED = 'COMMAND_FAILED'
     #: the mons do not store the journal, so perfguard sends no command
     NOT_STORED = 'NOT_STORED'

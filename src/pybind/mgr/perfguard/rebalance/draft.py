@@ -52,6 +52,8 @@ class Draft:
     to_pin: int = 0
     #: The cluster shows the settings that the campaign has borrowed.
     settings_in_force: bool = False
+    #: The phase requires norebalance, but others have cleared it, and it is not set again.
+    lacks_flag: bool = False
 
     @classmethod
     def of(cls, campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],

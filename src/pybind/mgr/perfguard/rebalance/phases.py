@@ -72,7 +72,8 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
     releases."""
     draft = Draft.of(campaign, pins, moves, observation, options)
     return draft.then(_note_blocked, follow_late_releases, audit, follow_flights, outlast_out,
-                      _step, partial(_account, campaign), _count_turn, follow_accepted,
+                      _step, _report_cleared_flag, partial(_account, campaign), _count_turn,
+                      follow_accepted,
                       _report_evacuation)
 
 
@@ -181,7 +182,7 @@ def _size_of_campaign(draft: Draft) -> int:
 def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
                      pools: Optional[AbstractSet[int]] = None) -> Draft:
     """One step towards the settings of the phase; `settings_in_force` of the draft: the
-    cluster has them, and norebalance does not give way.
+    cluster has them, apart from those that others have changed, and norebalance does not give way.
 
     `norebalance`: it must be set, unless it gives way to recovery. `quiet`: balancer and autoscaler
     must be off, the latter for `pools` only (None: all), and options of mons and OSDs may be
@@ -205,8 +206,36 @@ def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
     draft = draft.set(holds=step.holds).send(*step.actions)
     for notice in step.notices:
         draft = draft.event('settings', notice)
-    return replace(draft, settings_in_force=not lifted and settled(
-        step.holds, settings, norebalance, quiet, mon, pools))
+    return replace(
+        draft, settings_in_force=not lifted and settled(
+            step.holds, settings, norebalance, quiet, mon, pools),
+        # It counts as given up only as long as it is needed.
+        lacks_flag=step.holds.gave_up_flag and NOREBALANCE not in settings.osdmap.flags)
+
+
+def _report_cleared_flag(draft: Draft) -> Draft:
+    """Report that others have cleared norebalance although the campaign needs it, and how an
+    operator sets it again. Last, since this is not what limits the campaign."""
+    if not draft.lacks_flag:
+        return draft
+    cleared, phase = 'norebalance was cleared outside perfguard', draft.campaign.phase
+    if phase in RELEASING_PHASES:
+        text = '%s and no longer stops PGs; "campaign pause" sets it again' % cleared
+    elif phase is Phase.PREPARED:
+        text = '%s: PGs that a change of CRUSH remaps move at once; run "ceph osd set ' \
+            'norebalance", and do not change CRUSH before' % cleared
+    else:
+        text = '%s: PGs without a pin move at once; run "ceph osd set norebalance" to stop them' \
+            % cleared
+    return draft.because(Code.FLAG_CLEARED, text)
+
+
+def _is_flag_cleared(draft: Draft) -> bool:
+    """Whether others have cleared norebalance, although the campaign had set it, or needs it."""
+    flag = draft.campaign.holds.flag
+    was_in_force = flag is not None and flag.seen and not flag.returning
+    return NOREBALANCE not in draft.observed.osdmap.flags and (
+        draft.campaign.holds.gave_up_flag or was_in_force)
 
 
 def _gives_way(draft: Draft) -> bool:
@@ -371,12 +400,15 @@ def _prepared(draft: Draft) -> Draft:
     if campaign.automatic and (campaign.change or moving
                                or draft.observed.crush_version != campaign.crush.version):
         return draft.enter(Phase.PINNING, 'automatically')
+    if draft.lacks_flag and not moving:
+        return draft  # CRUSH must not be changed now, as _report_cleared_flag reports
     if campaign.automatic:
         return draft.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; the PGs that it '
                              'remaps are pinned and released automatically')
     if moving:
-        return draft.because(Code.AWAITS_PIN, '%s remapped; "campaign pin" keeps the data in '
-                             'place' % pgs_are(len(remapped)))
+        return draft.because(Code.AWAITS_PIN, '%s remapped; "campaign pin" %s' % (
+            pgs_are(len(remapped)), 'pins those that have not moved yet' if draft.lacks_flag
+            else 'keeps the data in place'))
     return draft.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; run '
                          '"campaign pin" after it')
 
@@ -632,8 +664,9 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     mon_disk = [stop.reason for stop in general_stops if stop.reason.code == Code.MON_DISK]
     stops = [stop.reason for stop in general_stops if stop.reason not in mon_disk]
     if draft.campaign.pace.halted:
-        stops.append(Reason(Code.HALTED, 'all movement is halted until client latency is back '
-                            'within its limit: %s' % draft.campaign.pace.why))
+        stops.append(Reason(Code.HALTED, '%s until client latency is back within its limit: %s' % (
+            'no PG is released' if _is_flag_cleared(draft) else 'all movement is halted',
+            draft.campaign.pace.why)))
     stops += stopped_moves(draft, loose, partial_stops) + _osds_arriving(draft)
     # The mons trim OSDMaps only while all PGs are clean: PGs in flight must arrive, and those that
     # only norebalance keeps in place must move.

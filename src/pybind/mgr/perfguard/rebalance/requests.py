@@ -83,9 +83,9 @@ _ADVICE = {
     ('start', Phase.PINNING): 'wait until it is PINNED',
     ('start', Phase.RELEASING): 'it is already releasing',
     ('start', Phase.HOLDING): 'it has already started; "campaign resume" ends a pause',
-    ('pause', Phase.PREPARED): 'nothing is moving',
-    ('pause', Phase.PINNING): 'nothing is moving; "campaign abort" stops the campaign',
-    ('pause', Phase.PINNED): 'nothing is moving; "campaign abort" stops the campaign',
+    ('pause', Phase.PREPARED): 'it releases no PG',
+    ('pause', Phase.PINNING): 'it releases no PG now; "campaign abort" stops the campaign',
+    ('pause', Phase.PINNED): 'it releases no PG now; "campaign abort" stops the campaign',
     ('resume', Phase.PREPARED): 'it is not paused',
     ('resume', Phase.PINNING): 'it is not paused',
     ('resume', Phase.PINNED): 'it has not started: run "campaign start"',
@@ -362,10 +362,12 @@ def _start(request: Request, rebalanced: Rebalanced) -> List[str]:
 
 
 def _pause(request: Request, rebalanced: Rebalanced) -> List[str]:
+    flag = ['norebalance, which was cleared outside perfguard, would be set again'] \
+        if rebalanced.campaign.holds.gave_up_flag else []
     until = 'until "campaign resume"' if not request.seconds else \
         'for ' + seconds_text(request.seconds)
     return ['%s in flight would stop and %s stay pinned, %s; what was copied is kept' % (
-        pgs(rebalanced.status.in_flight), pgs(rebalanced.pins), until)]
+        pgs(rebalanced.status.in_flight), pgs(rebalanced.pins), until), *flag]
 
 
 def _resume(request: Request, rebalanced: Rebalanced) -> List[str]:

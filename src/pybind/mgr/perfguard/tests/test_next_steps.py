@@ -156,7 +156,7 @@ ONLY_TIME: Dict[str, str] = {
 }
 #: Codes whose texts all have a command, or a function of their own makes them.
 IN_TEXT = {Code.AWAITS_OSDS, Code.HELD_PINS, Code.AWAITS_PIN, Code.AWAITS_START, Code.PAUSED,
-           Code.FOREIGN_FLAG, Code.BALANCER_ON, Code.OLD_CLIENTS}
+           Code.FLAG_CLEARED, Code.FOREIGN_FLAG, Code.BALANCER_ON, Code.OLD_CLIENTS}
 #: Those of risks, which are refusals: the refusal has the command that accepts them.
 RISKS = {Code.AUTOSCALER, Code.BALANCER_UNDOES, Code.LEFT_OUT, Code.NO_PREVIEW,
          Code.NOT_BALANCED, Code.ONE_EPOCH, Code.TOO_FEW_OSDS, Code.WEAKER_RULE}

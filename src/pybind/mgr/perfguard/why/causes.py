@@ -122,6 +122,7 @@ _CODE_TEXTS = {
     Code.UNPINNABLE: 'PGs could not be pinned',
     Code.SETTINGS: 'it waited for borrowed settings to take effect',
     Code.GIVES_WAY: 'it cleared norebalance so that undersized PGs could recover',
+    Code.FLAG_CLEARED: 'others had cleared norebalance, which it needed',
     Code.OUTLOOK: 'it computed where CRUSH would place the PGs',
     Code.CRUSH_SENT: 'it waited for the CRUSH change to show in the OSDMap',
     Code.UNPINNED: 'PGs were still to be pinned',

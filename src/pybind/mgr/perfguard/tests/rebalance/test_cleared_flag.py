@@ -2,7 +2,7 @@
 """norebalance that others clear while a campaign needs it: it stays cleared until an operator
 orders otherwise."""
 from ..fakes.cluster import FakeCluster
-from ..fakes.driver import Driver
+from ..fakes.driver import Driver, codes
 
 
 def paused() -> Driver:
@@ -19,6 +19,8 @@ def cleared(driver: Driver) -> None:
     driver.cluster.order_flag('norebalance', False)
     driver.run(5)
     assert 'norebalance' not in driver.cluster.flags
+    assert codes(driver.status) == ['PAUSED', 'FLAG_CLEARED']
+    assert driver.loop.rebalance.campaign.progress.limits.now == 'PAUSED'
 
 
 def test_another_pause_sets_the_flag_again() -> None:
@@ -26,7 +28,7 @@ def test_another_pause_sets_the_flag_again() -> None:
     cleared(driver)
     driver.ask('pause')
     driver.run(5)
-    assert 'norebalance' in driver.cluster.flags
+    assert 'norebalance' in driver.cluster.flags and codes(driver.status) == ['PAUSED']
     moved = len(driver.cluster.moved)
     driver.run(60)
     assert len(driver.cluster.moved) == moved and driver.phase == 'HOLDING'

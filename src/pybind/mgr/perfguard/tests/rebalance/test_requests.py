@@ -362,6 +362,9 @@ GIVEN = 'given back: flag 0, flag 1, flag 2, flag 3, flag 4 and 1 more'
     (Phase.RELEASING, Request('pause'), {}, [
         '1 PG in flight would stop and 2 PGs stay pinned, until "campaign resume"; what was copied '
         'is kept']),
+    (Phase.HOLDING, Request('pause'), {'changes': {'given_up': frozenset({NOREBALANCE_KEY})}}, [
+        '1 PG in flight would stop and 2 PGs stay pinned, until "campaign resume"; what was copied '
+        'is kept', 'norebalance, which was cleared outside perfguard, would be set again']),
     (Phase.RELEASING, Request('pause', seconds=600.0), {}, [
         '1 PG in flight would stop and 2 PGs stay pinned, for 10 min; what was copied is kept']),
     (Phase.HOLDING, Request('resume'), {}, [

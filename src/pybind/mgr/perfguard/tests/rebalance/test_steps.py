@@ -401,8 +401,7 @@ def test_osds_that_the_operators_change_empties(version: int, change: Any, empti
     ({'automatic': True, 'version': 5}, {'crush_version': 5}, Code.AWAITS_CHANGE),
     ({'automatic': True, 'given_up': frozenset({BALANCER})}, {**LOOSE, 'active': 'true'},
      Code.BALANCER_ON), ({'holds': Holds()}, {'flags': []}, Code.SETTINGS),
-    ({'holds': replace(BORROWED, prepared=False)}, {}, Code.AWAITS_CHANGE),
-    ({}, {'flags': []}, Code.AWAITS_CHANGE)])
+    ({'holds': replace(BORROWED, prepared=False)}, {}, Code.AWAITS_CHANGE)])
 def test_prepared(campaign: Dict[str, Any], cluster: Dict[str, Any], expected: Any) -> None:
     after = step(at(Phase.PREPARED, campaign, **cluster))
     if isinstance(expected, Phase):
@@ -412,6 +411,53 @@ def test_prepared(campaign: Dict[str, Any], cluster: Dict[str, Any], expected: A
     assert after.campaign.holds.prepared == (expected != Code.SETTINGS)
     if expected == Code.AWAITS_CHANGE:
         assert ('automatically' in after.reasons[0].text) == bool(campaign.get('automatic'))
+
+
+@pytest.mark.parametrize('cluster, expected, text', [
+    ({}, [Code.FLAG_CLEARED], 'do not change CRUSH before'),
+    (LOOSE, [Code.AWAITS_PIN, Code.FLAG_CLEARED], 'pins those that have not moved yet')])
+@pytest.mark.parametrize('holds', [BORROWED, Holds(prepared=True).give_up(NOREBALANCE_KEY)])
+def test_prepared_without_the_flag(holds: Holds, cluster: Dict[str, Any], expected: List[str],
+                                   text: str) -> None:
+    """Scripts wait for AWAITS_CHANGE: they must not change CRUSH now."""
+    after = phases._report_cleared_flag(step(
+        at(Phase.PREPARED, {'holds': holds}, flags=[], **cluster)))
+    assert codes(after) == expected and text in after.reasons[0].text
+    assert not any('in place' in reason.text for reason in after.reasons)
+    assert after.campaign.phase is Phase.PREPARED and after.campaign.holds.gave_up_flag
+    assert 'ceph osd set norebalance' in after.reasons[-1].text
+
+
+@pytest.mark.parametrize('phase, campaign, flags, command', [
+    (Phase.HOLDING, {'paused': True}, [], 'campaign pause'),
+    (Phase.HOLDING, {'pace': Pace(halted=True)}, [], 'campaign pause'),
+    (Phase.PINNED, {}, [], 'ceph osd set norebalance'),
+    (Phase.PINNING, {}, [], 'ceph osd set norebalance'),
+    (Phase.ABORTING, {'sent': {PG: Sent(NOW)}}, [], 'ceph osd set norebalance'),
+    # It is set again by others; or is not needed; or the campaign has not set it yet.
+    (Phase.HOLDING, {'paused': True}, ['norebalance'], ''), (Phase.RELEASING, {}, [], ''),
+    (Phase.HOLDING, {'paused': True, 'holds': Holds(prepared=True)}, [], '')])
+def test_a_flag_that_others_have_cleared_is_reported_while_it_is_needed(
+        phase: Phase, campaign: Dict[str, Any], flags: List[str], command: str) -> None:
+    holds = Holds(BORROWED.held, prepared=True).put(NOREBALANCE_KEY, None) \
+        .give_up(NOREBALANCE_KEY)
+    after = phases._report_cleared_flag(step(at(phase, {'holds': holds, **campaign}, flags=flags)))
+    texts = [reason.text for reason in after.reasons if reason.code == Code.FLAG_CLEARED]
+    assert len(texts) == bool(command) and all('"%s"' % command in text for text in texts)
+
+
+@pytest.mark.parametrize('flag, given_up, flags, claims', [
+    (SEEN, False, ['norebalance'], True), (SEEN, False, [], False),
+    (Held(None, 'norebalance'), False, [], True), (replace(SEEN, returning=True), False, [], True),
+    (None, True, [], False), (None, True, ['norebalance'], True), (None, False, [], True)])
+def test_all_movement_is_not_called_halted_once_others_have_cleared_the_flag(
+        flag: Optional[Held], given_up: bool, flags: List[str], claims: bool) -> None:
+    holds = Holds({} if flag is None else {NOREBALANCE_KEY: flag}, prepared=True)
+    before = at(Phase.HOLDING, {'holds': holds.give_up(*[NOREBALANCE_KEY] * given_up),
+                                'pace': Pace(halted=True, why='slow')}, flags=flags)
+    reason, = [reason for reason in step(before).reasons if reason.code == Code.HALTED]
+    assert reason.text == '%s until client latency is back within its limit: slow' % (
+        'all movement is halted' if claims else 'no PG is released')
 
 
 def test_prepared_forgets_pgs_that_have_found_a_place() -> None:
