@@ -220,6 +220,8 @@ class Pinning:
     #: PGs that leave OSDs which are to be emptied, and whose other shards cannot be pinned; only
     #: known to this mgr.
     let_go: FrozenSet[str] = field(default=frozenset(), compare=False)
+    #: With how many pins PINNING has ended: releases begin with these. 0: not known.
+    begun_with: int = 0
     goals: GoalsMark = GoalsMark()
     #: The goals whose stayers were the last to be counted as kept; None: all pins were.
     kept_mark: Optional[GoalsMark] = GoalsMark()

@@ -72,8 +72,8 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
     releases."""
     draft = Draft.of(campaign, pins, moves, observation, options)
     return draft.then(_note_blocked, follow_late_releases, audit, follow_flights, outlast_out,
-                      _step, _report_cleared_flag, partial(_account, campaign), _count_turn,
-                      follow_accepted,
+                      _step, _report_cleared_flag, partial(_note_end_of_pinning, campaign),
+                      partial(_account, campaign), _count_turn, follow_accepted,
                       _report_evacuation)
 
 
@@ -95,6 +95,14 @@ def _step(draft: Draft) -> Draft:
         return draft.enter(Phase.ABORTING, why_impossible)
     return _STEPS[phase](replace(draft, observed=replace(draft.observed, stops=(
         *draft.observed.stops, Reason(Code.OVERTAKEN, why_impossible)))))
+
+
+def _note_end_of_pinning(before: Campaign, draft: Draft) -> Draft:
+    """Note with how many pins PINNING ends (Pinning.begun_with). `before`: the campaign from before
+    the turn."""
+    if before.phase is not Phase.PINNING or draft.campaign.phase is not Phase.PINNED:
+        return draft
+    return draft.set(pinning=replace(draft.campaign.pinning, begun_with=draft.pin_count))
 
 
 def _note_blocked(draft: Draft) -> Draft:

@@ -448,11 +448,17 @@ def _carried_out(draft: Draft, decisions: Sequence[PinDecision]) -> Draft:
 
 def _pins_allowed(draft: Draft) -> int:
     """How many more PGs may be pinned within the limit (max_pins). PGs that others remap meanwhile
-    may double the pins of the campaign; an abort that an operator orders pins all of them."""
+    may double the pins of the campaign; an abort that an operator orders pins all of them.
+
+    A limit that has become lower than the number of pins is for the next tranche. If it held for
+    the present one, a single PG that others remap would stop the releases that lower the number.
+    """
     if is_waived(Reason(Code.PIN_LIMIT, ''), draft.campaign.orders.acknowledged):
         return len(draft.observed.osdmap.pg_temp)
-    limit = 2 * pin_limit(draft.options, draft.observed.osdmap, draft.pin_count)
-    return max(0, limit - draft.pin_count)
+    limit = pin_limit(draft.options, draft.observed.osdmap, draft.pin_count)
+    if draft.campaign.phase in _PINS_ONLY_RELEASED:
+        limit = max(limit, draft.campaign.pinning.begun_with)
+    return max(0, 2 * limit - draft.pin_count)
 
 
 def is_still(draft: Draft) -> bool:

@@ -405,6 +405,19 @@ def test_pins_of_others_count_for_the_limit() -> None:
     assert not over.new_pins and over.to_pin == 1
 
 
+@pytest.mark.parametrize('phase, pinned', [
+    (Phase.PINNING, 0), (Phase.PINNED, 2), (Phase.RELEASING, 2), (Phase.HOLDING, 2),
+    (Phase.ABORTING, 0)])
+def test_a_lower_limit_freezes_no_releases(phase: Phase, pinned: int) -> None:
+    """After one of 3 PGs was released, others remap 3: the limit of 1 pin is for the next
+    tranche."""
+    after = pin_remapped(draft_of(
+        pinning_of(phase, begun_with=2), {'1.6': PIN, '1.7': PIN},
+        up={PG: THERE, '1.1': THERE, '1.2': THERE}, **STILL, **with_options(max_pins=1)))
+    assert len(after.new_pins) == pinned
+    assert after.to_pin == (0 if phase is Phase.ABORTING else 3 - pinned)
+
+
 @pytest.mark.parametrize('why, changes, cluster, expected', [
     (None, {}, {}, 'pinned'), (DEGRADED, {}, {}, 'pinned'), (LEGAL, {}, {}, 'pinned'),
     (LEGAL, {}, {'new_map': False}, 'stays'), (DEGRADED, {}, {'new_map': False}, 'pinned'),

@@ -128,13 +128,14 @@ def test_a_rollback_with_many_pins_is_refused_unless_it_is_forced() -> None:
     assert driver.cluster.clean() and driver.cluster.entries() == {}
 
 
-def prepared(options: Any) -> Driver:
+def prepared(options: Any, share: int = 2) -> Driver:
+    """One in `share` of the 24 PGs is remapped."""
     driver = Driver(options=options)
     driver.ask('prepare')
     driver.run_to('PREPARED')
     assert driver.status['done_ratio'] == 0.0
-    driver.cluster.expand()
-    driver.run_until(lambda: len(driver.cluster.remapped()) == 12)
+    driver.cluster.expand(share=share)
+    driver.run_until(lambda: len(driver.cluster.remapped()) == 24 // share)
     return driver
 
 
@@ -152,17 +153,18 @@ def test_pins_of_a_change_by_hand_are_refused_unless_they_are_forced() -> None:
 
 
 def test_pgs_that_others_remap_are_pinned_up_to_twice_the_limit() -> None:
-    driver = prepared(replace(OPTIONS, max_pins=12))
+    """Or twice the pins that it began with, if the limit has become lower than these."""
+    driver = prepared(replace(OPTIONS, max_pins=8), share=3)
     driver.ask('pin')
     driver.run_to('PINNED')
-    driver.options = replace(OPTIONS, max_pins=7)
+    driver.options = replace(OPTIONS, max_pins=5)
     driver.ask('start')
     driver.run_until(lambda: driver.status['in_flight'] > 0)
     driver.cluster.backfill_seconds = 1000.0
     driver.cluster.expand(share=1)
     driver.run_until(lambda: 'PIN_LIMIT' in codes(driver.status))
     driver.run(20)
-    assert driver.status['pinned'] + driver.status['in_flight'] <= 14
+    assert driver.status['pinned'] + driver.status['in_flight'] == 16
     assert 'norebalance' in driver.cluster.flags and 'PIN_LIMIT' in codes(driver.status)
     driver.ask('accept', code='PIN_LIMIT')
     driver.cluster.backfill_seconds = 4.0
@@ -280,6 +282,22 @@ def test_a_lower_limit_leads_no_further_pg_ahead() -> None:
     driver.options = replace(driver.options, max_pins=14)
     driver.run_until(lambda: driver.status['tranche'] == 3, turns=1500)
     assert led_ahead(driver) <= led
+
+
+def test_releases_continue_under_a_lower_limit_when_others_remap_a_pg() -> None:
+    cluster = StrawCluster(hosts=8, pgs=64, backfill_seconds=6.0)
+    cluster.add_osds(4, 0.0)
+    driver = Driver(cluster, replace(OPTIONS, target='crush', max_pgs_in_flight=4))
+    driver.run(3)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('released', 0) >= 4)
+    driver.ask('set', option='max_pins', value='25')
+    driver.run(3)
+    assert driver.status['pinned'] > 50
+    cluster.toys[2] = cluster.toys[2]._replace(reweight=0.97)
+    cluster.place()
+    driver.run_to('DONE', 1200)
+    assert cluster.clean() and not cluster.entries()
 
 
 def test_status_shows_the_tranche_and_counts_those_to_come() -> None:
