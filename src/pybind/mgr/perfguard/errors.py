@@ -220,7 +220,7 @@ class Code:
     OSD_LATENCY = 'OSD_LATENCY'
     #: latency stayed high while nothing moved: movement is not the cause
     NEW_BASELINE = 'NEW_BASELINE'
-    #: client operations have not been counted for long enough
+    #: client operations were not counted for long enough
     NO_READINGS = 'NO_READINGS'
     #: a pool has no baseline yet
     NO_BASELINE = 'NO_BASELINE'
@@ -259,11 +259,11 @@ class Code:
     # Why one PG does not move, or one OSD is slow.
     #: the PG is where CRUSH and its upmaps place it
     IN_PLACE = 'IN_PLACE'
-    #: the PG stays where it is, by an upmap that the balance requires
+    #: an upmap that the balance requires keeps the PG in place
     KEPT = 'KEPT'
     #: nothing prevents the release of the PG: other PGs are released first
     NEXT = 'NEXT'
-    #: the target of the PG is not known, so it is released alone
+    #: the target of the PG is unknown, so it is released alone
     GOES_ALONE = 'GOES_ALONE'
     #: the OSDMap does not show the release of the PG yet
     RELEASE_SENT = 'RELEASE_SENT'
@@ -311,7 +311,7 @@ class Code:
     MISPLACED = 'MISPLACED'
     #: the watch could not process readings, or judge OSDs
     WATCH_FAILED = 'WATCH_FAILED'
-    #: the loop has completed no iteration for a while: the data is out of date
+    #: the loop has completed no iteration for a while: the data is old
     STALE = 'STALE'
     #: anything else, such as metrics that cannot be served
     REMARK = 'REMARK'

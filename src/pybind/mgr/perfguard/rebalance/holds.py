@@ -50,7 +50,7 @@ class Reconciled:
 
 def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
               begin: bool, mon: Mapping[str, str] = NO_OPTIONS,
-              pools: Optional[AbstractSet[int]] = None) -> Reconciled:
+              pools: Optional[AbstractSet[int]] = None, now: float = 0.0) -> Reconciled:
     """One step towards the settings that the campaign needs.
 
     `norebalance`: the flag must be set. `quiet`: balancer and autoscaler must be off. `begin`:
@@ -58,8 +58,10 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     on since, and they are left alone. `mon`: option -> value that the mons must have. `pools`: with
     `quiet`, the autoscaler is off for these alone; None: all. With `norebalance` and `quiet` False
     and no `mon`, everything is given back; the result's `holds` is empty once that is complete.
+    `now`: seconds since the epoch.
     """
     holds, notices_of_others = _without_set_by_others(holds, settings)
+    holds, notices_of_balancer = _with_balancer_again(holds, settings, quiet, now)
     flag = _flag(holds, settings, norebalance)
     balancer = _balancer_off(flag.holds, settings, begin) if quiet \
         else _balancer_back(flag.holds, settings)
@@ -69,8 +71,8 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     holds_after, actions, notices = reconcile_mon_options(autoscale.holds, settings.mon, mon)
     return Reconciled(holds_after,
                       flag.actions + balancer.actions + autoscale.actions + tuple(actions),
-                      notices_of_others + flag.notices + balancer.notices + autoscale.notices
-                      + tuple(notices))
+                      notices_of_others + notices_of_balancer + flag.notices + balancer.notices
+                      + autoscale.notices + tuple(notices))
 
 
 def _without_set_by_others(holds: Holds, settings: Settings) -> Tuple[Holds, Tuple[str, ...]]:
@@ -86,12 +88,34 @@ def _without_set_by_others(holds: Holds, settings: Settings) -> Tuple[Holds, Tup
                                            'the autoscaler of pool %s' % pool.name)
     for key, (setting, text) in texts.items():
         held = holds.held.get(key)
-        value, _ = settings.values_set_by_others.get(setting, ('', 0.0))
+        value, set_at = settings.values_set_by_others.get(setting, ('', 0.0))
+        if key == BALANCER and set_at <= holds.balancer_again:
+            continue  # the order after which it was borrowed again
         if held is not None and value == held.put:
             holds = holds.put(key, None).give_up(key)
             notices.append('%s was switched off outside perfguard, too: perfguard leaves it off'
                            % text)
     return holds, tuple(notices)
+
+
+def _with_balancer_again(holds: Holds, settings: Settings, quiet: bool,
+                         now: float) -> Tuple[Holds, Tuple[str, ...]]:
+    """The holds with the balancer borrowed again if it was on before the campaign, and is off again
+    after others have switched it on; also a text on that. `quiet`, `now`: as in `reconcile`.
+
+    The campaign waits until it is off, and asks for that: whoever switches it off then does so for
+    the campaign, and expects it to be as before afterwards. Once the campaign no longer needs it to
+    be off, it is left as it is.
+    """
+    found = holds.balancer_found
+    if found is None:
+        return holds, ()
+    if settings.balancer_active == 'false' and not (quiet and settings.balancer_busy):
+        holds = not_given_up(holds.put(BALANCER, Held(found, 'false', seen=True)), BALANCER)
+        return replace(holds, balancer_found=None, balancer_again=now), (
+            'the balancer was switched off again outside perfguard: perfguard switches it on at '
+            'the end of the campaign, as it was on before',)
+    return holds if quiet else replace(holds, balancer_found=None), ()
 
 
 def blocked_since(before: float, counts: PgCounts, now: float, is_prepared: bool) -> float:
@@ -167,6 +191,7 @@ def _balancer_off(holds: Holds, settings: Settings, begin: bool) -> Reconciled:
             return _switched_on_by_others(holds)
         if settings.stored is None:
             return Reconciled(holds)  # what to give back is read in a later turn
+        holds = replace(holds, balancer_found=None)
         return Reconciled(holds.put(BALANCER, Held(_stored_active(settings), 'false')),
                           (SetBalancer(False),))
     step = hold(held, _balancer_value(held, settings))
@@ -208,10 +233,13 @@ def _balancer_value(balancer: Held, settings: Settings) -> Optional[str]:
 
 
 def _switched_on_by_others(holds: Holds) -> Reconciled:
-    """Give up the balancer, which others have switched on during the campaign."""
+    """Give up the balancer, which others have switched on during the campaign. If it was borrowed,
+    what was found is kept, in case they switch it off again."""
+    held = holds.held.get(BALANCER)
+    found = holds.balancer_found if held is None else held.found
     return Reconciled(
-        holds.put(BALANCER, None).give_up(BALANCER), (),
-        ('the balancer was switched on outside perfguard: perfguard leaves it alone from now on',))
+        replace(holds.put(BALANCER, None).give_up(BALANCER), balancer_found=found), (),
+        ('the balancer was switched on outside perfguard: perfguard does not switch it off',))
 
 
 def _autoscale(holds: Holds, osdmap: OsdMap, off: AbstractSet[int], begin: bool) -> Reconciled:

@@ -34,7 +34,7 @@ from .pinning import (are_many, audit, is_mixture, is_still, kept_on_osds, loose
                       pin_remapped, pinned_after_recovery, recovering_count, immovable_count,
                       unpinnable_excess)
 from .progress import Limits, charge, limit_of
-from .releasing import (BALANCER_ON, adopt_unpinnable, all_stops, balancer_of_others, burdened_osds,
+from .releasing import (adopt_unpinnable, all_stops, balancer_of_others, balancer_on, burdened_osds,
                         drop_stale_goals, failing_osds, follow_accepted, keep, keep_stayers,
                         loose_moves, others_degraded, release_more, relieved_osds, stopped_moves)
 from .report import bill_event
@@ -210,7 +210,7 @@ def _borrow_settings(draft: Draft, norebalance: bool, quiet: bool = True,
     # Only while the campaign needs its settings; at its end all of them are given back.
     mon = wanted_mon_options(campaign, draft.options, draft.observed.osdmap) if quiet else {}
     step = reconcile(campaign.holds, settings, norebalance, quiet,
-                     begin=not campaign.holds.prepared, mon=mon, pools=pools)
+                     begin=not campaign.holds.prepared, mon=mon, pools=pools, now=draft.now)
     draft = draft.set(holds=step.holds).send(*step.actions)
     for notice in step.notices:
         draft = draft.event('settings', notice)
@@ -404,7 +404,7 @@ def _prepared(draft: Draft) -> Draft:
     remapped = draft.observed.osdmap.pg_temp.keys() - draft.observed.evacuation.keys()
     moving = any(_may_move(draft, pgid) for pgid in remapped)
     if balancer_of_others(draft):
-        return draft.report(BALANCER_ON)
+        return draft.report(balancer_on(draft.campaign.holds))
     if campaign.automatic and (campaign.change or moving
                                or draft.observed.crush_version != campaign.crush.version):
         return draft.enter(Phase.PINNING, 'automatically')
@@ -449,7 +449,7 @@ def _pinning(draft: Draft) -> Draft:
         # "campaign resume" after an abort has cleared `prepared`.
         draft = draft.set(holds=replace(draft.campaign.holds, prepared=True))
     if balancer_of_others(draft):
-        draft = draft.report(BALANCER_ON)
+        draft = draft.report(balancer_on(draft.campaign.holds))
     if joining:
         return join(draft)
     reason = _awaited_by_pins(draft)

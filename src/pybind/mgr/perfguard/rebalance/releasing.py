@@ -186,7 +186,7 @@ def _foreign_settings(draft: Draft) -> List[Reason]:
     stops = foreign_flags(draft.campaign.holds, draft.observed.osdmap.flags
                           - draft.observed.settings.borrowed_elsewhere)
     if balancer_of_others(draft):
-        stops.append(BALANCER_ON)
+        stops.append(balancer_on(draft.campaign.holds))
     return stops
 
 
@@ -203,6 +203,15 @@ def balancer_of_others(draft: Draft) -> bool:
     settings = draft.observed.settings
     return BALANCER in draft.campaign.holds.given_up and (
         settings.balancer_active != 'false' or settings.balancer_busy)
+
+
+def balancer_on(holds: Holds) -> Reason:
+    """The reason that others have switched the balancer on, and what becomes of it if the operator
+    switches it off."""
+    if holds.balancer_found is None:
+        return BALANCER_ON
+    return replace(BALANCER_ON, text='%s; perfguard switches it on again at the end of the campaign'
+                   % BALANCER_ON.text)
 
 
 def recovering_own_pgs(draft: Draft) -> List[OwnPg]:

@@ -216,6 +216,11 @@ class Holds:
     refused: FrozenSet[str] = frozenset()
     #: The cluster has shown flag, balancer and autoscaler as required.
     prepared: bool = False
+    #: The value that was found of the balancer, if it was borrowed and others have switched it on
+    #: since: it is borrowed again once it is off. None: not so.
+    balancer_found: Optional[str] = None
+    #: When it was last borrowed again; 0: never. The order to switch it off came before.
+    balancer_again: Time = 0.0
     #: Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.
     blocked: Time = 0.0
     #: Since when norebalance keeps PGs on OSDs that are to be emptied; 0: it does not.

@@ -111,6 +111,8 @@ class AuditedCluster(StrawCluster):
         #: The settings as they are to be once no campaign has borrowed any.
         self.their_flags = set(self.flags)
         self.their_config = dict(self.config)
+        #: The module had switched the balancer off when others switched it on.
+        self.was_borrowed = False
         self.their_modes = dict(self.modes)
         #: Settings that others changed while a campaign had borrowed them: theirs from then on.
         self.taken: Set[str] = set()
@@ -134,8 +136,14 @@ class AuditedCluster(StrawCluster):
         self._put(flag)
 
     def put_balancer(self, on: bool) -> None:
+        if on and self.their_config[BALANCER] == 'true':
+            self.was_borrowed = True
         self.config[BALANCER] = self.their_config[BALANCER] = 'true' if on else 'false'
-        self.taken.add(BALANCER)
+        if self.was_borrowed and not on:
+            # As the campaign asks for, which may switch it on again at its end.
+            self.taken.discard(BALANCER)
+        else:
+            self.taken.add(BALANCER)
 
     def put_mode(self, pool: int, mode: str) -> None:
         self.modes[pool] = self.their_modes[pool] = mode
@@ -174,6 +182,8 @@ class AuditedCluster(StrawCluster):
     def switch_balancer(self, active: bool) -> FakeReply:
         if BALANCER in self.taken:
             self.wrong.append('balancer %s' % active)
+        if active and self.was_borrowed:
+            self.was_borrowed, self.their_config[BALANCER] = False, 'true'
         return super().switch_balancer(active)
 
     def unlike_theirs(self, quiet_pools: AbstractSet[int] = frozenset(),

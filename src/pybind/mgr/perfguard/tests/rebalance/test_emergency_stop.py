@@ -71,6 +71,49 @@ def test_what_is_switched_off_a_second_time_stays_off(
 
 
 @pytest.mark.parametrize('failover', [False, True])
+@pytest.mark.parametrize('logged', [False, True])
+def test_the_balancer_is_on_again_after_the_operator_has_followed_the_advice(
+        logged: bool, failover: bool) -> None:
+    """Others have switched it on, so the campaign asks for "ceph balancer off"; the log may show
+    that command, which is then not the last word on it."""
+    driver = releasing()
+    cluster = driver.cluster
+    assert cluster.config[BALANCER] == 'false'
+    cluster.config[BALANCER] = 'true'
+    driver.run_until(lambda: 'BALANCER_ON' in codes(driver.status))
+    reason, = [text for text in driver.status['reasons'] if 'ceph balancer off' in text]
+    assert reason.endswith('; perfguard switches it on again at the end of the campaign')
+    cluster.config[BALANCER] = 'false'
+    if logged:
+        cluster.set_value_again(BALANCER, 'false')
+    if failover:
+        driver.turn()
+        driver.restart()
+        driver.turn()
+    driver.run_until(lambda: 'BALANCER_ON' not in codes(driver.status))
+    assert any(row.what == BALANCER for row in driver.loop.published.ledger.rows)
+    driver.run_to('DONE', 1000)
+    driver.run(3)
+    assert cluster.config[BALANCER] == 'true'
+    assert not any(row.what == BALANCER for row in driver.loop.published.ledger.rows)
+    assert sum('was switched off again outside perfguard' in event['what']
+               for event in driver.loop.published.events) == 1
+
+
+def test_the_balancer_stays_off_after_a_second_order_to_switch_it_off() -> None:
+    driver = releasing()
+    driver.cluster.config[BALANCER] = 'true'
+    driver.run_until(lambda: 'BALANCER_ON' in codes(driver.status))
+    driver.cluster.config[BALANCER] = 'false'
+    driver.run_until(lambda: 'BALANCER_ON' not in codes(driver.status))
+    driver.run(3)
+    driver.cluster.set_value_again(BALANCER, 'false')
+    driver.run_to('DONE', 1000)
+    driver.run(3)
+    assert driver.cluster.config[BALANCER] == 'false'
+
+
+@pytest.mark.parametrize('failover', [False, True])
 def test_norebalance_that_is_set_a_second_time_stays(failover: bool) -> None:
     """The command changes nothing, and says: "norebalance is set"."""
     driver = releasing()

@@ -111,6 +111,98 @@ def test_what_others_change_later_is_theirs() -> None:
     assert world.shows() == (False, 'true', 'warn')
 
 
+def switched_on(world: World) -> Holds:
+    """The balancer was on and borrowed; then others have switched it on."""
+    holds = world.drive(Holds(), True)
+    world.stored = 'true'
+    return world.drive(holds, True, begin=False)
+
+
+def test_a_balancer_that_is_off_again_is_given_back_as_it_was() -> None:
+    world = World()
+    holds = switched_on(world)
+    assert world.stored == 'true' and BALANCER in holds.given_up
+    world.stored = 'false'
+    done = reconcile(holds, world.settings(), True, True, False, now=50.0)
+    assert done.actions == () and len(done.notices) == 1
+    assert done.holds.held[BALANCER] == Held('true', 'false', True) and not done.holds.given_up
+    assert settled(done.holds, world.settings(), True, True)
+    again = reconcile(done.holds, world.settings(), True, True, False, now=51.0)
+    assert again.holds == done.holds and not again.notices
+    holds = world.drive(again.holds, False)
+    assert world.stored == 'true' and not holds and holds.balancer_found is None
+
+
+def test_a_balancer_that_others_switch_on_once_more_is_given_up_once_more() -> None:
+    world = World()
+    holds = switched_on(world)
+    for _ in range(3):
+        world.stored = 'false'
+        holds = world.drive(holds, True, begin=False)
+        assert BALANCER in holds.held
+        world.stored = 'true'
+        holds = world.drive(holds, True, begin=False)
+        assert BALANCER in holds.given_up and world.stored == 'true'
+    holds = world.drive(holds, False)
+    assert world.stored == 'true' and holds.balancer_found is None
+
+
+def test_a_balancer_that_still_carries_out_a_plan_is_not_off_again() -> None:
+    world = World()
+    holds = switched_on(world)
+    world.stored = 'false'
+    busy = replace(world.settings(), balancer_busy=True)
+    assert reconcile(holds, busy, True, True, False, now=50.0).holds == holds
+    # At the end, nothing waits for the plan: it is given back all the same.
+    ended = reconcile(holds, busy, False, False, False, now=50.0)
+    assert SetBalancer(True) in ended.actions
+
+
+def test_a_balancer_that_is_switched_off_after_the_campaign_needed_it_stays_off() -> None:
+    world = World()
+    holds = world.drive(switched_on(world), False)
+    world.stored = 'false'
+    assert BALANCER not in world.drive(holds, False).held and world.stored == 'false'
+
+
+@pytest.mark.parametrize('when, left', [(30.0, 'true'), (50.0, 'true'), (50.5, 'false')])
+def test_only_a_later_order_to_switch_the_balancer_off_counts(when: float, left: str) -> None:
+    """The order that perfguard had asked for shows in the log only later."""
+    world = World()
+    holds = switched_on(world)
+    world.stored = 'false'
+    holds = reconcile(holds, world.settings(), True, True, False, now=50.0).holds
+    ordered = replace(world.settings(), values_set_by_others={BALANCER: ('false', when)})
+    holds = reconcile(holds, ordered, True, True, False, now=60.0).holds
+    assert (BALANCER in holds.held) == (left == 'true')
+    world.drive(holds, False)
+    assert world.stored == left
+
+
+def test_a_balancer_that_was_off_before_the_campaign_stays_off() -> None:
+    world = World(stored='false', mode='off')
+    holds = world.drive(Holds(), True)
+    world.stored = 'true'
+    holds = world.drive(holds, True, begin=False)
+    world.stored = 'false'
+    holds = world.drive(holds, True, begin=False)
+    assert not holds.held.keys() & {BALANCER}
+    world.drive(holds, False)
+    assert world.stored == 'false'
+
+
+def test_a_campaign_that_goes_on_borrows_a_balancer_that_is_on_as_usual() -> None:
+    """"campaign resume" after an abort, and a rollback, forget what others have changed."""
+    world = World()
+    holds = switched_on(world).with_nothing_given_up()
+    begun = reconcile(holds, world.settings(), True, True, True, now=50.0)
+    assert SetBalancer(False) in begun.actions and begun.holds.balancer_found is None
+    rolled_back = world.drive(holds, True, begin=False)
+    assert BALANCER in rolled_back.given_up and rolled_back.balancer_found == 'true'
+    world.stored = 'false'
+    assert BALANCER in world.drive(holds, True, begin=False).held
+
+
 def test_what_is_switched_on_in_mid_campaign_is_not_taken() -> None:
     """Off when the campaign began, so nothing was held; later it was switched on by others."""
     world = World(stored='false', mode='off')

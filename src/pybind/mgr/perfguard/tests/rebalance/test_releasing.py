@@ -33,7 +33,7 @@ from perfguard.upmap.pins import DEGRADED, INCOMPLETE, Unpinnable
 from perfguard.watch.slow_reads import SlowReads
 from perfguard.watch.stop_conditions import OwnPg, Stop
 
-from ..fakes.campaigns import campaign_of
+from ..fakes.campaigns import campaign_of, changed
 from ..fakes.drafts import (CRUSH, HERE, NOW, OPTIONS, OSDS, PIN, PINNED, POOLS, THERE, draft_of,
                             events_of)
 from .test_orders import crush as crush_of
@@ -98,6 +98,10 @@ def test_settings_of_others_cannot_be_waived() -> None:
     taken = replace(on, observed=replace(on.observed, settings=replace(
         on.observed.settings, borrowed_elsewhere=frozenset({'norebalance'}))))
     assert stops_of(taken) == [Stop(BALANCER_ON)]
+    borrowed = replace(on, campaign=changed(on.campaign, balancer_found='true'))
+    assert stops_of(borrowed)[1].reason == Reason(
+        Code.BALANCER_ON, BALANCER_ON.text + '; perfguard switches it on again at the end of the '
+        'campaign')
     assert foreign_flags(Holds(), {'norebalance', 'noout'})[0].text.startswith('norebalance is set')
 
 
