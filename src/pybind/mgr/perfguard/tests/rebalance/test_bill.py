@@ -421,7 +421,10 @@ def test_what_others_have_changed_is_named() -> None:
     driver = expanding()
     driver.cluster.config[BALANCER] = 'true'
     driver.run(3)
+    # Switched off for the campaign, then once more: the second order stands.
     driver.cluster.config[BALANCER] = 'false'
+    driver.run(5)
+    driver.cluster.set_value_again(BALANCER, 'false')
     row = ended(driver)
     states = {setting['what']: setting['state'] for setting in row['bill']['settings']}
     assert states['mgr/balancer/active'] == 'changed by others'
