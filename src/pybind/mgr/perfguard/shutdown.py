@@ -135,7 +135,8 @@ def refuse_losses(risks: List[str]) -> None:
 
 def next_request(campaign: Campaign) -> Optional[Request]:
     """The next request with which a shutdown ends a campaign: abort, then finish --keep; None: it
-    is ending or being aborted, or there is none."""
+    is ending or being aborted, or there is none. One that is finishing while movement is halted
+    might not end otherwise."""
     if not campaign.open:
         return None
     # Aborted: its pins become ordinary upmaps.
@@ -143,4 +144,6 @@ def next_request(campaign: Campaign) -> Optional[Request]:
         return Request('finish', keep=True)
     # An abort that precedes a rollback is aborted as well, which cancels the rollback.
     is_aborting = campaign.phase is Phase.ABORTING and campaign.rollback.wanted is None
-    return None if is_aborting or campaign.phase is Phase.FINISHING else Request('abort')
+    is_ending = campaign.phase is Phase.FINISHING and not (
+        campaign.pace.halted and campaign.flights.in_flight)
+    return None if is_aborting or is_ending else Request('abort')

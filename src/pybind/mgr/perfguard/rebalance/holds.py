@@ -348,7 +348,9 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     releasing = campaign.phase is Phase.RELEASING or bool(
         campaign.phase is Phase.HOLDING and campaign.flights.in_flight)
     values = fast_proposals(campaign, releasing, options, osdmap)
-    if releasing and not campaign.orders.paused and options.pace_copying != OFF:
+    copying = releasing or bool(
+        campaign.phase is Phase.FINISHING and campaign.flights.in_flight)
+    if copying and not campaign.orders.paused and options.pace_copying != OFF:
         values.update({OSD_OPTION + name: value
                        for name, value in campaign.copying.wanted.items()})
     # Not while the campaign is HOLDING or stuck: a single PG in flight would disable scrubs for

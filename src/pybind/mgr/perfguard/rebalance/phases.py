@@ -672,9 +672,7 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     mon_disk = [stop.reason for stop in general_stops if stop.reason.code == Code.MON_DISK]
     stops = [stop.reason for stop in general_stops if stop.reason not in mon_disk]
     if draft.campaign.pace.halted:
-        stops.append(Reason(Code.HALTED, '%s until client latency is back within its limit: %s' % (
-            'no PG is released' if _is_flag_cleared(draft) else 'all movement is halted',
-            draft.campaign.pace.why)))
+        stops.append(_halted(draft))
     stops += stopped_moves(draft, loose, partial_stops) + _osds_arriving(draft)
     # The mons trim OSDMaps only while all PGs are clean: PGs in flight must arrive, and those that
     # only norebalance keeps in place must move.
@@ -776,8 +774,7 @@ def _finishing(draft: Draft) -> Draft:
     if draft.campaign.orders.keep:
         draft = _hand_over(draft)
     if draft.campaign.flights.in_flight:
-        return _borrow_settings(draft, norebalance=False).because(
-            Code.IN_FLIGHT, '%s still in flight' % pgs_are(len(draft.campaign.flights.in_flight)))
+        return _await_arrivals(draft)
     draft = _borrow_settings(draft, norebalance=False, quiet=False)
     if not draft.settings_in_force:
         return draft.report(_GIVING_BACK)
@@ -786,6 +783,25 @@ def _finishing(draft: Draft) -> Draft:
     if _must_tidy(draft):
         return draft.report(_TIDYING)
     return _end(draft, Phase.DONE) if unclean.wait_is_over else draft
+
+
+def _await_arrivals(draft: Draft) -> Draft:
+    """One turn of FINISHING with PGs in flight: until they have arrived, client latency may halt
+    them and slow their copying, as in RELEASING."""
+    pace_before, draft = draft.campaign.pace, set_pace(draft)
+    draft = set_copying(draft, pace_before, others_degraded(draft))
+    halted = draft.campaign.pace.halted
+    draft = _borrow_settings(draft, norebalance=(halted or flag_is_coming(draft.campaign.holds))
+                             and not _yields_to_evacuation(draft))
+    draft = draft.because(Code.IN_FLIGHT, '%s still in flight'
+                          % pgs_are(len(draft.campaign.flights.in_flight)))
+    return draft.report(_halted(draft)) if halted else draft
+
+
+def _halted(draft: Draft) -> Reason:
+    return Reason(Code.HALTED, '%s until client latency is back within its limit: %s' % (
+        'no PG is released' if _is_flag_cleared(draft) else 'all movement is halted',
+        draft.campaign.pace.why))
 
 
 def _must_tidy(draft: Draft) -> bool:

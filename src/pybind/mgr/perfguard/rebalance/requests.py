@@ -399,6 +399,10 @@ def _abort(campaign: Campaign, rebalanced: Rebalanced, arriving: int, forgotten:
 def _finish(request: Request, rebalanced: Rebalanced) -> List[str]:
     kept = ['the pins of %s would become ordinary upmaps, which the balancer may change'
             % pgs(rebalanced.pins)] if rebalanced.pins else []
+    moving = rebalanced.status.in_flight
+    if moving:
+        kept.append('%s in flight would first arrive, at the pace that client latency allows'
+                    % pgs(moving))
     return [*kept, *([rebalanced.loose] if rebalanced.loose else []),
             *(rebalanced.withdrawn if request.keep else ())]
 

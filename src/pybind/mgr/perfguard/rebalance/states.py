@@ -60,7 +60,9 @@ STATES: Mapping[Phase, State] = {
         {'pause': Phase.HOLDING, 'resume': Phase.HOLDING, 'finish': Phase.FINISHING,
          'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
     Phase.FINISHING: State(
-        ENDING, {Phase.DONE: 'nothing is in flight, and all settings are given back'},
+        ENDING + '; while PGs are in flight, options of the OSDs for copying, and norebalance if '
+        'latency has halted them',
+        {Phase.DONE: 'nothing is in flight, and all settings are given back'},
         {'abort': Phase.ABORTING}),
     Phase.DONE: State('nothing', {}, {'prepare': Phase.PREPARED}),
     Phase.ABORTING: State(

@@ -2,10 +2,11 @@
 """What is borrowed is listed, and a shutdown gives all of it back."""
 import errno
 from dataclasses import replace
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import pytest
 
+from perfguard.cluster.types import UpmapEntry
 from perfguard.codec import encode
 from perfguard.errors import Refused
 from perfguard.ledger import Held, shell
@@ -15,9 +16,11 @@ from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setti
 from perfguard.probe.orders import RunOrder
 from perfguard.probe.resources import RunResources, probe_rows
 from perfguard.rebalance.requests import Request
-from perfguard.shutdown import ShutdownOrder
+from perfguard.rebalance.types import Flight, Pace, Phase
+from perfguard.shutdown import ShutdownOrder, next_request
 from perfguard.store import Store
 
+from .fakes.campaigns import campaign_of
 from .fakes.cluster import FakeCluster
 from .fakes.driver import OPTIONS, Driver
 from .rebalance.test_joining import waiting
@@ -324,3 +327,15 @@ def test_a_campaign_may_be_aborted_while_perfguard_shuts_down() -> None:
     assert refused.value.errno == errno.EBUSY
     driver.ask('abort')
     driver.run_until(lambda: driver.phase in ('ABORTING', 'ABORTED'))
+
+
+@pytest.mark.parametrize('phase, halted, flying, verb', [
+    (Phase.RELEASING, False, True, 'abort'), (Phase.FINISHING, False, True, None),
+    (Phase.FINISHING, True, True, 'abort'), (Phase.FINISHING, True, False, None),
+    (Phase.ABORTING, True, True, None)])
+def test_a_shutdown_waits_for_no_halt_to_end(phase: Phase, halted: bool, flying: bool,
+                                             verb: Optional[str]) -> None:
+    """A limit of latency_limits_ms may halt a campaign that is finishing forever."""
+    flights = {'1.0': Flight(0.0, UpmapEntry())} if flying else {}
+    request = next_request(campaign_of(1, phase, 0.0, in_flight=flights, pace=Pace(halted=halted)))
+    assert (request and request.verb) == verb

@@ -5,19 +5,20 @@ from typing import Dict, List, Mapping, Optional
 
 import pytest
 
-from perfguard.cluster.types import Osd, OsdMap, Pool
+from perfguard.cluster.types import Osd, OsdMap, Pool, UpmapEntry
 from perfguard.codec import decode, encode
 from perfguard.ledger import Held, same_value
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.campaign import Campaign
+from perfguard.rebalance.campaign import Campaign, Flights
 from perfguard.rebalance.change import ChangeStage
+from perfguard.rebalance.copying import Copying
 from perfguard.rebalance.epochs import PREPARED_SECONDS, epoch_of
 from perfguard.rebalance.epochs import peering_forecast as forecast
 from perfguard.rebalance.epochs import release_interval
 from perfguard.rebalance.holds import mon_options_settled as settled
 from perfguard.rebalance.holds import reconcile_mon_options as reconcile
 from perfguard.rebalance.holds import wanted_mon_options as wanted
-from perfguard.rebalance.types import Action, Holds, Phase, SetOption
+from perfguard.rebalance.types import Action, Flight, Holds, Phase, SetOption
 from perfguard.rebalance.weights import WeightChange
 
 from ..fakes.campaigns import campaign_of
@@ -139,6 +140,15 @@ def osdmap_of(osds: int, pgs: int, entries: int = 0) -> OsdMap:
     pool = Pool(1, 'p', False, 3, 2, 0, pgs, pgs, pgs)
     return OsdMap(1, frozenset(), {1: pool}, {osd: Osd(osd, True, 1.0) for osd in range(osds)},
                   {'1.%x' % seed: ((0, 1),) for seed in range(entries)}, {}, {})
+
+
+def test_copying_stays_slow_until_pgs_in_flight_arrive_while_finishing() -> None:
+    campaign = campaign_of(1, Phase.FINISHING, 0.0, copying=Copying(
+        wanted={'osd_recovery_sleep_ssd': '0.1'}))
+    flying = replace(campaign, flights=Flights({'1.0': Flight(0.0, UpmapEntry())}))
+    options = replace(DEFAULTS, pace_copying='on')
+    assert wanted(flying, options, osdmap_of(12, 64)) == {'osd/osd_recovery_sleep_ssd': '0.1'}
+    assert wanted(campaign, options, osdmap_of(12, 64)) == {}
 
 
 @pytest.mark.parametrize('osds, pgs, auto, on', [

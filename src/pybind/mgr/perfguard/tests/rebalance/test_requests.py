@@ -345,6 +345,7 @@ def would(phase: Phase, request: Request, arriving: int = 0, changes: Any = {},
         pins=2, **more), rows, DEFAULTS, arriving)[1:]
 
 
+ARRIVES = '1 PG in flight would first arrive, at the pace that client latency allows'
 KEPT = '%d PGs would stay pinned until "campaign resume", "campaign rollback" or "campaign finish' \
     ' --keep"'
 BACK = '1 PG in flight would be pinned back, and what was copied of them is lost'
@@ -380,11 +381,12 @@ GIVEN = 'given back: flag 0, flag 1, flag 2, flag 3, flag 4 and 1 more'
     (Phase.RELEASING, Request('abort'), {'arriving': 2}, [
         BACK, REMAPPED, '2 PGs that cannot be pinned would still move to where CRUSH places them',
         KEPT % 6]),
-    (Phase.PINNED, Request('finish', keep=True), {'loose': 'a', 'withdrawn': ('b',)}, [
-        'the pins of 2 PGs would become ordinary upmaps, which the balancer may change', 'a', 'b',
+    (Phase.HOLDING, Request('finish', keep=True), {'loose': 'a', 'withdrawn': ('b',)}, [
+        'the pins of 2 PGs would become ordinary upmaps, which the balancer may change', ARRIVES,
+        'a', 'b', GIVEN]),
+    (Phase.HOLDING, Request('finish'), {'withdrawn': ('b',)}, [
+        'the pins of 2 PGs would become ordinary upmaps, which the balancer may change', ARRIVES,
         GIVEN]),
-    (Phase.PINNED, Request('finish'), {'withdrawn': ('b',)}, [
-        'the pins of 2 PGs would become ordinary upmaps, which the balancer may change', GIVEN]),
     (Phase.HOLDING, Request('accept', code='LAGGY'), {}, [
         'LAGGY would not stop releases until it has been absent for 10 minutes; now: 1 PG is '
         'laggy']),

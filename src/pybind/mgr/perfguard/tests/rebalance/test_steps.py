@@ -818,6 +818,19 @@ def test_finishing_gives_everything_back_first() -> None:
     assert SetFlag('norebalance', False) in flying.actions
 
 
+@pytest.mark.parametrize('halted', [True, False])
+def test_pgs_in_flight_keep_the_pace_of_clients_while_finishing(halted: bool) -> None:
+    flying: Dict[str, Any] = {'in_flight': {PG: FLIGHT}, 'pace': Pace(pgs=1.0, halted=halted)}
+    after = step(at(Phase.FINISHING, flying))
+    assert codes(after) == [Code.IN_FLIGHT, *([Code.HALTED] if halted else [])]
+    assert (SetFlag('norebalance', False) in after.actions) == (not halted)
+    # The last reading is judged, as in RELEASING.
+    assert after.campaign.pace.used == 1
+    # None is in flight.
+    assert SetFlag('norebalance', False) in step(at(
+        Phase.FINISHING, {**flying, 'in_flight': {}})).actions
+
+
 def test_pins_are_handed_over() -> None:
     free = PinRecord(NO_ENTRY, NO_ENTRY, goal=PINNED)
     pins = {'1.0': PIN, '1.1': PIN, '1.2': free, '1.3': free, '1.4': PIN}
