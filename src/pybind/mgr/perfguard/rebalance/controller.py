@@ -56,7 +56,7 @@ MEASURED_COMMITS = 3
 READBACK_COMMITS = 4.0
 #: Seconds after the observation, about as long as a turn, from which its commands count as late.
 #: For less, the campaign need not be written again.
-LATE_SECONDS = 1.0
+LATE_COMMANDS_SECONDS = 1.0
 #: Age up to which a reading of the log for "balancer off" suffices while it stays borrowed.
 BALANCER_LOG_SECONDS = 300.0
 #: OSDs that a text names.
@@ -486,7 +486,7 @@ class RebalanceController:
             # Sending a change may have taken a minute: its readback is awaited from now on.
             self.unanswered_at = self._context.clock()
         late_seconds = self._context.clock() - observation.now
-        if late_seconds >= LATE_SECONDS and self.campaign.pinning.sent:
+        if late_seconds >= LATE_COMMANDS_SECONDS and self.campaign.pinning.sent:
             self.campaign = replace(
                 self.campaign, pinning=self.campaign.pinning.delayed(late_seconds))
         if outcome.unanswered:

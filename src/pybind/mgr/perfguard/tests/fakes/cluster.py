@@ -782,8 +782,11 @@ class FakeCluster:
         kept = self.toys if crush_map is None else {}
         toys = {**kept, **{osd: self.toys[osd]._replace(crush_weight=weight)
                            for osd, weight in weights.items()}}
-        return Future(self._with(toys), CrushRules.from_dump(
-            ToyMon(toys, 3, ()).crush_dump()), crush_map)
+        pgs = self._with(toys)
+        if crush_map is not None:
+            # The fake knows only its weights: other changes may move any PG.
+            pgs = {pgid: pg._replace(present=()) for pgid, pg in pgs.items()}
+        return Future(pgs, CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()), crush_map)
 
     def grown(self, osdmap: OsdMap, new: NewHosts) -> Union[Grown, NoFuture]:
         """Hosts get the number of their first OSD, as in `_new_osds`."""
@@ -804,8 +807,13 @@ class FakeCluster:
 
     def _with(self, toys: Mapping[int, ToyOsd]) -> Dict[str, FuturePg]:
         return {pgid: FuturePg(self._whole(pgid, pg), tuple(self.raw_under(pgid, toys)),
-                               present=tuple(self.raw_under(pgid, self.toys)))
-                for pgid, pg in self.pg.items()}
+                               present=self._present(pgid, toys)) for pgid, pg in self.pg.items()}
+
+    def _present(self, pgid: str, toys: Mapping[int, ToyOsd]) -> OsdSet:
+        """Where CRUSH places a PG now; () if the fake does not know whether that will differ: many
+        of its changes place no PG elsewhere."""
+        is_known = self.raw_under(pgid, toys) is not self.pg[pgid].mon.raw
+        return tuple(self.raw_under(pgid, self.toys)) if is_known else ()
 
     def _whole(self, pgid: str, pg: FakePg) -> OsdSet:
         """Its OSDs, with those that are down and in."""

@@ -130,7 +130,7 @@ def test_weight_0_waits_for_pgs_that_it_would_move_and_that_have_lost_an_osd() -
     cluster = driver.cluster
     driver.order('drain', 'osd.%d' % EMPTY)
     driver.run_until(lambda: closing(driver), 600)
-    lost = cluster.pg['1.3'].data[0]
+    lost = cluster.pg['1.3'].data[1]
     lose(driver, lost)
     driver.run(20)
     assert weight(driver, EMPTY) == 0.0001 and codes(driver.status) == ['DEGRADED']

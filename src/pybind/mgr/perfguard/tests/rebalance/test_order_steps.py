@@ -21,6 +21,7 @@ from perfguard.rebalance.moves import Move
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.preview import Preview
 from perfguard.rebalance.queued import QueuedOrder, WaitingOrder
+from perfguard.rebalance.requests import Request
 from perfguard.rebalance.risks import Risk
 from perfguard.rebalance.types import TINY_WEIGHT, Phase, PinRecord
 from perfguard.rebalance.weights import WeightChange
@@ -372,16 +373,19 @@ def test_a_campaign_with_the_change_of_its_order(fields: Dict[str, Any], pins: A
     assert (found.bill.required_bytes or 0, found.target, found.orders.acknowledged) == expected
 
 
-@pytest.mark.parametrize('verb, sure', [('rule', True), ('drain', False)])
-def test_another_rule_may_replace_an_intermediate_one(monkeypatch: pytest.MonkeyPatch, verb: str,
-                                                      sure: bool) -> None:
+@pytest.mark.parametrize('order, pool', [
+    (Order('rule', ('rep', 'racks')), 'rep'), (Order('drain', ('osd.1',)), '')])
+def test_only_another_rule_for_the_pool_may_replace_an_intermediate_one(
+        monkeypatch: pytest.MonkeyPatch, order: Order, pool: str) -> None:
     requests: List[Any] = []
-    monkeypatch.setattr(campaign_orders, 'check', lambda campaign, request, pins, **_:
-                        requests.append((request.verb, request.sure, pins)))
+    monkeypatch.setattr(campaign_orders, 'why_rule_first', lambda campaign, osdmap, pool_name: (
+        'first ' + pool_name))
+    monkeypatch.setattr(campaign_orders, 'check', lambda campaign, request, pins, **given:
+                        requests.append((request, pins, given['left_rule'])))
     orders = Orders()
     orders.campaigns.pins_held_back = 3
-    assert orders.answer(Order(verb)) is not None
-    assert requests == [('prepare', sure, 3)] * 3
+    assert orders.answer(order) is not None
+    assert requests == [(Request('prepare'), 3, 'first ' + pool)] * 3
 
 
 class PlanFake:
