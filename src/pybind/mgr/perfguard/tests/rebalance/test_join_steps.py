@@ -867,11 +867,11 @@ def test_an_abort_reads_a_change_back() -> None:
     merge = PgNumChange(step=PoolPgs(1, 6, 6), stage=ChangeStage.SENT, times=1, since=NOW)
     merging: Any = {'pools': {1: replace(POOLS[1], pg_num_target=6, pg_num_pending=7)}}
     stopped = settle_change(turn(merge, phase=Phase.ABORTING, **merging,
-                                 campaign={'phase_since': NOW - 20.0}))
+                                 campaign={'phase_since': NOW - OPTIONS.readback_timeout}))
     assert stopped.actions and change_in(stopped) != merge
     # The mons refuse to stop it.
     given_up = settle_change(turn(merge, phase=Phase.ABORTING, **merging,
-                                  campaign={'phase_since': NOW - 20.1}))
+                                  campaign={'phase_since': NOW - OPTIONS.readback_timeout - 0.1}))
     assert given_up.actions == () and not change_in(given_up).pending
 
 
