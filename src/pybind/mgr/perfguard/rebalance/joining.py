@@ -32,7 +32,7 @@ from .join_plan import (PlannedFuture, bases_of, becomes_incomplete, mean_bytes,
                         plan_join, survives, undersized)
 from .orders import is_tiny
 from .pinning import STUCK_PINS_SECONDS, audit, pin_remapped
-from .releasing import balancer_of_others
+from .releasing import balancer_of_others, foreign_flags
 from .throttle import caps, limit
 from .types import TINY_WEIGHT, Action, Phase, PinRecord, SetEntry
 from .weights import SHARE_MIN, WeightChange
@@ -336,7 +336,9 @@ def _await_recovery(draft: Draft, change: Change) -> Optional[Draft]:
     return draft if not leaving else draft.because(
         Code.UNCLEAN, '%s leaving OSDs that are to be emptied (%s) and would be remapped by the '
         'change; waiting until no such PG is left' % (
-            pgs_are(len(leaving)), osds_text(by_osd(leaving))))
+            pgs_are(len(leaving)), osds_text(by_osd(leaving)))).report(*foreign_flags(
+                draft.campaign.holds, draft.observed.osdmap.flags
+                - draft.observed.settings.borrowed_elsewhere))
 
 
 def _recovering(draft: Draft, change: Change, future: Future) -> Mapping[str, Unpinnable]:
@@ -762,11 +764,12 @@ def settle_change(draft: Draft) -> Draft:
     if change.landed(draft.observed):
         return _land(draft, change)
     if not change.stands_still(draft.observed):
+        stopped, actions = change.stop(draft.observed)
         if draft.now - draft.campaign.phase_since > draft.options.readback_timeout:
             # The rest of it may take hours. It moves no data, so the abort need not wait for it.
             return _take_back_burst(draft, change).event(
-                'join', 'ceph-mgr carries on with the change', 'the mons refused to stop it')
-        stopped, actions = change.stop(draft.observed)
+                'join', 'ceph-mgr carries on with the change', 'the mons refused to stop it'
+                if actions else 'two PGs are still being merged')
         return draft.send(*actions).set(change=stopped)
     if change_is_overdue(draft.campaign, draft.observed, draft.options):
         return _take_back_burst(draft, change)

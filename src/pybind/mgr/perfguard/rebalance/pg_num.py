@@ -92,8 +92,10 @@ class PgNumChange(PoolChange):
     def _overtaken(self, observation: Observation, pool: Pool) -> str:
         """Why the change is impossible: others have set pg_num or pgp_num; '' if they have not."""
         other_targets = self.pending and self._set_by_others(pool)
-        # After an abort that could not stop it, ceph-mgr may still carry out the step.
-        other_change = self._is_next and not at_rest(pool) and targets_of(pool) != self.step
+        # After an abort that could not stop it (at once), ceph-mgr may still carry out the step,
+        # or the part of it up to where it was stopped (`replaces`).
+        other_change = self._is_next and not at_rest(pool) \
+            and targets_of(pool) not in (self.step, self.replaces)
         if not other_targets and not other_change:
             return ''
         return 'pg_num of pool %s was changed outside perfguard (%s, target %s)' % (

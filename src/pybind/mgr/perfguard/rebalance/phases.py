@@ -232,6 +232,9 @@ def _report_cleared_flag(draft: Draft) -> Draft:
     elif phase is Phase.PREPARED:
         text = '%s: PGs that a change of CRUSH remaps move at once; run "ceph osd set ' \
             'norebalance", and do not change CRUSH before' % cleared
+    elif draft.observed.evacuation:
+        # A flag of others would also keep the PGs on OSDs that are to be emptied.
+        text = '%s: PGs without a pin move at once' % cleared
     else:
         text = '%s: PGs without a pin move at once; run "ceph osd set norebalance" to stop them' \
             % cleared
@@ -436,14 +439,17 @@ def _pinning(draft: Draft) -> Draft:
     if draft.campaign.origin.trigger != 'auto':
         draft = _accept_own_crush(draft)
     by_ceph_mgr = joining and _made_by_ceph_mgr(draft, change)
-    if not joining or by_ceph_mgr:
+    # Many PGs that others have remapped keep norebalance set, and so PGs on an OSD that is to be
+    # emptied, for which the change of a pool may wait (`_await_recovery`): they are pinned now.
+    if not joining or by_ceph_mgr or _is_kept_by_loose(draft, change):
         draft = pin_remapped(draft)
     # A change is sent under norebalance, even while OSDs are to be emptied; but it may wait for
     # hours before. So may ceph-mgr with a change of its own, and it merges no PG that is remapped.
     # If others have cleared the flag, `reconcile` would forget that, and set it again later.
     may_clear = _yields_to_evacuation(draft) or by_ceph_mgr and _only_merged_move(draft) \
         and not draft.campaign.holds.gave_up_flag
-    needs_flag = joining and not by_ceph_mgr and not _may_yield_before_burst(draft, change)
+    needs_flag = joining and not by_ceph_mgr and not (
+        may_clear and _may_yield_before_burst(draft, change))
     draft = _borrow_settings(draft, norebalance=needs_flag or not may_clear)
     if draft.settings_in_force and not draft.campaign.holds.prepared:
         # "campaign resume" after an abort has cleared `prepared`.
@@ -457,6 +463,14 @@ def _pinning(draft: Draft) -> Draft:
         return draft.report(reason)
     return draft.enter(Phase.PINNED, _pinned_summary(draft)).because(
         Code.PINNED, _pinned_summary(draft))
+
+
+def _is_kept_by_loose(draft: Draft, change: Optional[Change]) -> bool:
+    """Whether only PGs that others have remapped prevent norebalance from yielding to an evacuation
+    while the change of a pool waits to be sent (`_may_yield_before_burst`)."""
+    return bool(draft.observed.evacuation) and change is not None and change.pool is not None \
+        and change.stage is ChangeStage.WANTED and not change.pending and not change.gathers \
+        and not change.follows_parts and _loose_count(draft) > 0
 
 
 def _may_yield_before_burst(draft: Draft, change: Optional[Change]) -> bool:

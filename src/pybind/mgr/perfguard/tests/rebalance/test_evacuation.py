@@ -13,6 +13,7 @@ from perfguard.upmap.pins import Unpinnable
 
 from ..fakes.cluster import BALANCER, FakeCluster, FakePg
 from ..fakes.driver import OPTIONS, Driver, codes
+from ..fakes.ruled_cluster import RULES, RuledCluster
 from ..fakes.straw_cluster import StrawCluster
 
 WIDE = replace(OPTIONS, max_pgs_in_flight=8, max_unpinnable_ratio=0.5)
@@ -522,3 +523,24 @@ def test_a_campaign_may_be_finished_meanwhile() -> None:
     driver.run(10)
     driver.ask('finish', keep=True)
     driver.run_to('DONE')
+
+
+def test_a_change_of_a_pool_pins_what_others_remap_and_so_lets_an_osd_be_emptied() -> None:
+    """norebalance would keep them there, and the change waits until they have left."""
+    names = [rule.name for rule in RULES]
+    cluster = RuledCluster(rule=names.index('racks'), pgs=24)
+    driver = Driver(cluster)
+    driver.order('rule', 'rep', 'hosts')
+    driver.run_until(lambda: driver.loop.rebalance.campaign.holds.prepared, 20)
+    cluster.config[BALANCER] = 'true'
+    driver.run(8)
+    assert driver.phase == 'PINNING' and 'BALANCER_ON' in codes(driver.status)
+    for osd in (1, 3, 9):
+        cluster._weigh(osd, 30.0)
+    cluster.place()
+    driver.run(4)
+    cluster.mark_out(4)
+    driver.run(5)
+    cluster.config[BALANCER] = 'false'
+    driver.run_to('DONE', 600)
+    assert not any(4 in pg.data for pg in cluster.pg.values())

@@ -54,13 +54,17 @@ def campaign_with(change: Any, phase: Phase = Phase.PINNING, **fields: Any) -> C
     return campaign_of(1, phase, 900.0, change=change, **{'own': 5, 'prepared': True, **fields})
 
 
+FLAG_SET = Holds({NOREBALANCE_KEY: Held(None, 'norebalance', seen=True)})
+
+
 def turn(change: Any = READY, pins: Mapping[str, PinRecord] = {}, *, in_force: bool = True,
          balancer: Optional[str] = 'false', campaign: Mapping[str, Any] = {},
          phase: Phase = Phase.PINNING, **fields: Any) -> Draft:
     """`campaign`: its fields."""
     fields = {'crush': BEFORE, 'crush_version': 5, 'flags': ['norebalance'], 'outlook': FUTURE,
               'new_map': False, **fields}
-    draft = draft_of(campaign_with(change, phase, **campaign), pins, **fields)
+    draft = draft_of(campaign_with(change, phase, **{'holds': FLAG_SET, **campaign}), pins,
+                     **fields)
     settings = replace(draft.observed.settings, balancer_active=balancer)
     return replace(draft, observed=replace(draft.observed, settings=settings),
                    settings_in_force=in_force)
@@ -98,8 +102,8 @@ LEAVING_FLAG = Holds({NOREBALANCE_KEY: Held(None, 'norebalance', seen=True, retu
     (replace(WANTED, times=1), {'sent': {'1.0': Sent(990.0)}}, {}, True),
     (WANTED, {}, {'flags': []}, False), (WANTED, {}, {'balancer': 'true'}, False),
     # norebalance may yield to an evacuation, and is set again for the burst.
-    (WANTED, {}, {'flags': [], **LEAVES}, True),
-    (WANTED, {}, {'flags': [], 'balancer': 'true', **LEAVES}, False),
+    (WANTED, {'holds': Holds()}, {'flags': [], **LEAVES}, True),
+    (WANTED, {'holds': Holds()}, {'flags': [], 'balancer': 'true', **LEAVES}, False),
     (WANTED, {'holds': COMING}, {'flags': [], **LEAVES}, False),
     (WANTED, {}, {'phase': Phase.PINNED}, False)])
 def test_when_the_mapping_after_the_change_is_computed(change: Any, campaign: Dict[str, Any],
@@ -760,6 +764,12 @@ def test_a_further_pass_moves_all_of_them_at_once(passes: int, waits: bool) -> N
     assert because(draft) == ([UNDERSIZED, LEAVING] if waits else [])
 
 
+def test_a_flag_of_others_that_keeps_what_a_change_waits_for_is_named() -> None:
+    draft = join(turn(IN_PLACE, outlook=recovering('1.0'), **{**OUT, 'pools': {}},
+                      campaign={'holds': Holds()}))
+    assert because(draft)[0] == LEAVING and because(draft)[1][0] == 'FOREIGN_FLAG'
+
+
 def test_a_change_on_its_way_is_sent_again_whatever_recovers() -> None:
     """The first one may still arrive, and norebalance, which is set for it, keeps PGs on the
     OSD."""
@@ -869,10 +879,16 @@ def test_an_abort_reads_a_change_back() -> None:
     stopped = settle_change(turn(merge, phase=Phase.ABORTING, **merging,
                                  campaign={'phase_since': NOW - OPTIONS.readback_timeout}))
     assert stopped.actions and change_in(stopped) != merge
-    # The mons refuse to stop it.
+    # They take their time for the last pair, or the mons refuse to stop it.
+    merging_last: Any = {'pools': {1: replace(
+        POOLS[1], pg_num_target=7, pgp_num=7, pgp_num_target=7, pg_num_pending=7)}}
+    last = settle_change(turn(merge, phase=Phase.ABORTING, **merging_last, campaign={
+        'phase_since': NOW - OPTIONS.readback_timeout - 0.1}))
+    assert not change_in(last).pending and 'two PGs are still being merged' in whys(last)
     given_up = settle_change(turn(merge, phase=Phase.ABORTING, **merging,
                                   campaign={'phase_since': NOW - OPTIONS.readback_timeout - 0.1}))
     assert given_up.actions == () and not change_in(given_up).pending
+    assert 'the mons refused to stop it' in whys(given_up)
 
 
 @pytest.mark.parametrize('pin, present, forgotten, noted', [

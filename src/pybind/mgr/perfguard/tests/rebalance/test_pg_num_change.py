@@ -2,7 +2,7 @@
 """Another pg_num for a pool: splits first, merges last, and the moves between them as releases."""
 import errno
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import pytest
 
@@ -14,6 +14,7 @@ from perfguard.rebalance.requests import Request
 from perfguard.rebalance.risks import RISKS
 
 from ..fakes import mon_model
+from ..fakes.cluster import FakeView
 from ..fakes.driver import Driver
 from ..fakes.split_cluster import SplitCluster
 
@@ -491,6 +492,53 @@ def test_an_abort_ends_though_the_mons_refuse_to_stop_merges(merging: bool) -> N
     cluster.merging = True
     driver.ask('resume')
     driver.run_to('DONE', turns=900)
+    ended(cluster, 8)
+
+
+class SlowPairs(PgpWatcher):
+    """ceph-mgr sets pg_num_pending first; the merge of the pair takes `slow` seconds more."""
+    slow = 1.0
+    pending: Optional[Tuple[int, float]] = None
+
+    def _merge(self, now: PoolPgs) -> None:
+        if self.pending is None:
+            self.pending = now.pg_num - 1, self.now
+            self.epoch += 1
+        elif self.now - self.pending[1] >= self.slow:
+            super()._merge(now)
+            if self.numbers[1].pg_num < now.pg_num:
+                self.pending = None
+
+    def _step(self, pool: int, target: PoolPgs) -> None:
+        if pool == 1 and self.pending is not None:
+            self._merge(self.numbers[pool])
+        else:
+            super()._step(pool, target)
+
+    def _view(self) -> FakeView:
+        view = super()._view()
+        if self.pending is None:
+            return view
+        pools = {**view.osdmap.pools, 1: replace(
+            view.osdmap.pools[1], pg_num_pending=self.pending[0])}
+        return replace(view, osdmap=replace(view.osdmap, pools=pools))
+
+
+def test_a_last_pair_that_takes_its_time_after_an_abort_is_no_change_of_others() -> None:
+    driver = driver_of(SlowPairs(pgs=16))
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', '8')
+    driver.run_until(lambda: cluster.numbers[1].pg_num == 13, 600)
+    cluster.slow = 60.0
+    driver.run(2)
+    driver.ask('abort')
+    driver.run_to('ABORTED', 80)
+    assert cluster.pending is not None and cluster.targets[1].pg_num == 12
+    driver.ask('resume')
+    driver.run(6)
+    assert driver.phase == 'PINNING'
+    cluster.slow = 1.0
+    driver.run_to('DONE', 600)
     ended(cluster, 8)
 
 
