@@ -267,7 +267,9 @@ class Holds:
 
     def taken_over(self) -> 'Holds':
         """The holds with which the next campaign begins."""
-        return Holds(self.held)
+        # The order to switch the balancer off may come between the last turn and the next campaign.
+        return Holds(self.held, balancer_found=self.balancer_found,
+                     balancer_again=self.balancer_again)
 
     def lasting(self) -> 'Holds':
         """What must be stored at once: all except times."""

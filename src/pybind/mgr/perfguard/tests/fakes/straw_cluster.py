@@ -136,7 +136,7 @@ class AuditedCluster(StrawCluster):
         self._put(flag)
 
     def put_balancer(self, on: bool) -> None:
-        if on and self.their_config[BALANCER] == 'true':
+        if on and self.config[BALANCER] == 'false' and self.their_config[BALANCER] == 'true':
             self.was_borrowed = True
         self.config[BALANCER] = self.their_config[BALANCER] = 'true' if on else 'false'
         if self.was_borrowed and not on:

@@ -6,6 +6,7 @@ import pytest
 
 from ..fakes.cluster import BALANCER, FakeCluster
 from ..fakes.driver import Driver, codes
+from ..fakes.straw_cluster import AuditedCluster, StrawCluster
 
 
 def releasing() -> Driver:
@@ -171,3 +172,34 @@ def test_once_the_operator_clears_it_the_campaign_sets_it_again() -> None:
     driver.ask('abort')
     driver.run_to('ABORTED')
     assert 'norebalance' not in driver.cluster.flags
+
+
+@pytest.mark.parametrize('turns', [0, 3])
+def test_a_balancer_that_is_switched_off_before_the_next_order_is_given_back(turns: int) -> None:
+    """Perhaps no turn comes between both."""
+    cluster = StrawCluster(hosts=12, pgs=24)
+    cluster.add_osds(6, 0.0)
+    cluster.tick(5.0)
+    driver = Driver(cluster)
+    driver.order('expand', 'osd.12', weight='1.0')
+    driver.run_to('RELEASING')
+    driver.run(3)
+    cluster.config[BALANCER] = 'true'
+    driver.run(3)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(2)
+    cluster.set_value_again(BALANCER, 'false')
+    cluster.config[BALANCER] = 'false'
+    driver.run(turns)
+    driver.order('expand', 'osd.13', weight='1.0')
+    driver.run_to('DONE', 900)
+    assert cluster.config[BALANCER] == 'true'
+
+
+def test_the_audited_balancer_is_the_operators_unless_it_was_borrowed() -> None:
+    cluster = AuditedCluster()
+    cluster.put_balancer(True)
+    cluster.put_balancer(False)
+    cluster.switch_balancer(True)
+    assert cluster.wrong and cluster.unlike_theirs()
