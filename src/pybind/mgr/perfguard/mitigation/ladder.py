@@ -473,7 +473,7 @@ def _has_cleared(draft: _Draft, step: LadderStep) -> bool:
         osd = int(step.subject)
         # An OSD that is down, or was removed, leads nothing in any case.
         is_tried_later = step.stage is StepStage.HELD and osd in draft.view.hosts \
-            and not draft.evidence.slow_osds_muted \
+            and not draft.evidence.slow_osds_muted and not _is_waited_for(draft, osd) \
             and draft.now - step.since < _again_seconds(draft, osd)
         return osd not in draft.evidence.slow_osds and not draft.evidence.is_incomplete \
             and not is_tried_later
@@ -621,6 +621,17 @@ def _again_seconds(draft: _Draft, osd: int) -> float:
     once it was last given back RETURNED_SECONDS ago."""
     times = len(_returns(draft, osd))
     return AGAIN_SECONDS * AGAIN_FACTOR ** (times - 1) if times else 0.0
+
+
+def _is_waited_for(draft: _Draft, osd: int) -> bool:
+    """Whether a slow OSD of another host, which was not given back lately itself, may be lowered
+    only once `osd`, which is not reported as slow, has its primary affinity back."""
+    view = draft.view
+    excluded = view.mixed | view.futile.keys() | view.unread
+    return any(other not in excluded and view.affinities.get(other, 0.0) > 0.0
+               and not _returns(draft, other)
+               and view.hosts.get(other) not in (None, view.hosts[osd])
+               for other in draft.evidence.slow_osds)
 
 
 # ---- Faster recovery

@@ -919,6 +919,19 @@ def test_an_osd_that_is_slow_only_while_it_leads_pgs_is_tried_ever_more_rarely()
     assert untouched(world) and world.state.steps == ()
 
 
+@pytest.mark.parametrize('host, given_back', [('h9', True), ('h3', False)])
+def test_an_affinity_on_trial_yields_to_an_osd_of_another_host(host: str, given_back: bool) -> None:
+    """OSDs of one host at a time are lowered, and the first may have recovered long ago."""
+    world = World(policy=replace(ACT, seconds=30.0))
+    slow_while_it_leads(world, 3600.0)
+    assert world.affinities[3] == 0.0
+    world.hosts = {**world.hosts, 3: 'h3', 7: host}
+    world.evidence = Evidence(slow_osds={7: 'y'})
+    for _ in range(16):
+        world.turn(30.0)
+    assert (world.affinities[3] > 0.0) is given_back and world.affinities[7] == 0.0
+
+
 @pytest.mark.parametrize('change', [
     {'policy': Policy('act', SECONDS)}, {'policy': Policy('observe', SECONDS, affinity=True)},
     {'evidence': Evidence(slow_osds_muted=True)},
