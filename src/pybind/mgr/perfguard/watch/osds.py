@@ -5,6 +5,7 @@ from collections import deque
 from math import inf
 from operator import add, attrgetter
 from statistics import median
+from types import MappingProxyType
 from typing import (AbstractSet, Callable, Collection, Deque, Dict, Iterable, Iterator, List,
                     Mapping, NamedTuple, Optional, Sequence, Set, Tuple)
 
@@ -417,7 +418,7 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float,
                 pgs_by_replica.setdefault(osd, []).append(pg)
     pgs_by_replica = {osd: replicated for osd, replicated in pgs_by_replica.items()
                       if len(replicated) >= LEAST_REPLICA_PGS}
-    added_ms = _peel(pgs, pgs_by_replica)
+    added_ms = _peel(pgs, pgs_by_replica, kinds)
     pool_ms = {pool: quantile(bases, 0.5)
                for pool, bases in _by_pool(pgs, lambda pg: pg.base).items()}
     pool_ms_by_kind: Dict[object, List[float]] = {}
@@ -553,14 +554,14 @@ def _without(latencies: Sequence[float], pgs: Iterable[PgLatency]) -> List[float
     return remaining
 
 
-def _peel(pgs: Sequence[PgLatency],
-          of_replica: Mapping[int, Sequence[PgLatency]]) -> Dict[int, float]:
+def _peel(pgs: Sequence[PgLatency], of_replica: Mapping[int, Sequence[PgLatency]],
+          kinds: Mapping[int, object] = MappingProxyType({})) -> Dict[int, float]:
     """OSD -> the latency in ms that it adds as a replica, of slow ones. The one that adds most is
     taken first, and those after it are judged without what it adds.
 
     More than FEW_SLOW only as far as they stand out (STANDS_OUT), as the OSDs of a host with a slow
     network. If more than SLOW_PART are about as slow, the cause is not the replicas: only those
-    that are far slower.
+    that are far slower than the rest of their kind (`kinds`).
     """
     unexplained = Unexplained(pgs, of_replica)
     added: Dict[int, float] = {}
@@ -572,8 +573,11 @@ def _peel(pgs: Sequence[PgLatency],
         if len(added) == FEW_SLOW:
             common_share = unexplained.common_share()
             if unexplained.excess_share(worst) < UNCOMMON * common_share:
-                crowd_ms = unexplained.excess[worst]
-                return {osd: ms for osd, ms in added.items() if ms > UNCOMMON * crowd_ms}
+                crowd_ms: Dict[object, float] = {}
+                for osd, ms in unexplained.excess.items():
+                    crowd_ms[kinds.get(osd)] = max(crowd_ms.get(kinds.get(osd), 0.0), ms)
+                return {osd: ms for osd, ms in added.items()
+                        if ms > UNCOMMON * crowd_ms.get(kinds.get(osd), 0.0)}
         if len(added) >= FEW_SLOW \
                 and unexplained.excess_share(worst) <= STANDS_OUT * common_share:
             break

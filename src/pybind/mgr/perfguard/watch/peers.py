@@ -16,6 +16,7 @@ from .osd_window import (CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRIT
                          WindowLatency, rates)
 from .rounds import Work, chunks, latest
 from .slowness import OP_SPREAD
+from .types import DELETION
 
 #: Minimum number of peers with evidence for a comparison with most of them. In a group with fewer,
 #: an OSD is compared with the fastest of them and with its own history, or, until that is known,
@@ -632,8 +633,9 @@ def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
     """Compare an OSD with members of its group; None: it cannot be compared. `kind`: its work
     besides client operations, '' without any; members that do the same are preferred, except in
     small groups. `utilisation`: of the group; `minority`: its model is a minority in the group."""
-    if kind and group.channel == STORE_READS:
-        # Deep scrub and backfill read more per operation than clients do.
+    if kind and kind != DELETION and group.channel == STORE_READS:
+        # Deep scrub and backfill read more per operation than clients do, and a cold cache reads
+        # from the drive what others have in memory. Deletion reads no data.
         return None
     chosen = _choose(kind, group.kinds)
     if chosen not in group.kinds:

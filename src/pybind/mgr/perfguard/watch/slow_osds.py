@@ -22,7 +22,7 @@ from .rounds import Work, chunks, latest
 from .slow_parts import PART_RATIO, SlowOne, SlowParts, shared_parts, unnamed
 from .slowness import (BUSY_PATIENCE, FORGET_SECONDS, LATE_SECONDS, QUICK_SECONDS,
                        REPLICATED_SECONDS, WORK_SECONDS, SlowSettings)
-from .types import OsdReading, OsdVerdict, SlowPart, SlowShared
+from .types import RESTART, OsdReading, OsdVerdict, SlowPart, SlowShared
 
 
 def describe(finding: PeerFinding, seconds: float) -> str:
@@ -437,6 +437,8 @@ def _with_work(state: _State, kind: str, now: float, busy_read: float,
     """The state with the work of the OSD besides client operations. Work that has ended remains
     until the window has none of its operations. `kind`: its work now, '' for none; `busy_read`:
     when the work of OSDs was read before."""
+    if kind == RESTART and state.slow and not state.kind:
+        kind = ''  # it was slow before, so a cold cache is not the reason
     if kind:
         # If the OSD became slow after the previous reading, the work that this one shows may be the
         # reason: the time until now does not count.

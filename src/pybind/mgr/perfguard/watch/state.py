@@ -396,7 +396,7 @@ class WatchState:
             return
         flows = replica_flows([row for row in readings.pg_writes
                                if self._probed.isdisjoint(row.acting)], readings.pg_seconds,
-                              {osd: place.kind for osd, place in readings.places.items()})
+                              groups_of(readings.places)[0])
         self._replicas = faster_of_two(self._last_replicas, flows)
         self._last_replicas, self._probed = flows, set()
 
@@ -551,20 +551,20 @@ class WatchState:
     def _load_evidence(self, osd: int, context: WatchContext) -> OsdEvidence:
         return OsdEvidence(
             osd, load_ratio=self.slow.load_ratio(osd),
-            weight_ratio=self._weight_ratio(osd, context.weights),
+            weight_ratio=self._weight_ratio(osd, context),
             clients=[row for rows in self._loads for row in rows.get(osd, ())],
             objects=[row for rows in self._objects for row in rows.get(osd, ())],
             client_ratio=self._client_ratio(osd),
             pool_names=_pool_names(context.osdmap.pools))
 
-    def _weight_ratio(self, osd: int, weights: Mapping[int, float]) -> float:
-        """The CRUSH weight of an OSD, as a multiple of the median of the peers with which its load
-        is compared: how many times their operations it should serve. At least 1.0: a small drive
-        has no excess of operations only because it serves as many as larger ones. `weights`: as in
-        WatchContext."""
+    def _weight_ratio(self, osd: int, context: WatchContext) -> float:
+        """The weight in force of an OSD, as a multiple of the median of its peers: how many times
+        their operations it should serve. At least 1.0: a small drive has no excess of operations
+        only because it serves as many as larger ones."""
         if self._group_weights is None:
-            self._group_weights = _group_weights(weights, self.places)
-        group, weight = groups_of(self.places)[0].get(osd), weights.get(osd, 0.0)
+            self._group_weights = _group_weights(
+                {osd_id: _weight_in_force(osd_id, context) for osd_id in self.places}, self.places)
+        group, weight = groups_of(self.places)[0].get(osd), _weight_in_force(osd, context)
         if group is None or not weight or group not in self._group_weights:
             return 1.0
         of_peers = _median_of_others(self._group_weights[group], weight)
@@ -769,6 +769,12 @@ class PeerMedians:
         """The median of the peers of an OSD; 0.0: it has none, or its place is not known."""
         place = self._places.get(osd)
         return _median_of_others(self._ordered[place.kind], self.numbers[osd]) if place else 0.0
+
+
+def _weight_in_force(osd: int, context: WatchContext) -> float:
+    """The CRUSH weight of an OSD times its reweight, by which it gets PGs; 0.0: not known."""
+    row = context.osdmap.osds.get(osd)
+    return context.weights.get(osd, 0.0) * (row.reweight if row is not None else 1.0)
 
 
 def _group_weights(weights: Mapping[int, float],

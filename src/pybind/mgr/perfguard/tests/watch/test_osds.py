@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Rates and latencies from counters; the replica that primaries wait for."""
 import random
+from statistics import median
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
@@ -495,6 +496,25 @@ def test_no_osd_is_named_where_many_are_slow(seed: int) -> None:
     many = dict.fromkeys(range(27), 5 * USUAL)
     assert slow(written(rng, acting, many)) == []
     assert slow(written(rng, acting, {**many, 40: 50 * USUAL})) == [40]
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_a_slow_osd_beside_a_slower_kind_is_found(seed: int) -> None:
+    """Half of the disks add as much as osd.65, a flash drive, and that is usual of them."""
+    rng = random.Random(seed)
+    flash = range(60, 80)
+    primaries = [rng.lognormvariate(0, 0.1) for _ in range(80)]
+    rows: List[PgWrites] = []
+    for pool, osds, pgs, base_ms in ((1, range(60), 1000, 20.0), (2, flash, 300, 1.0)):
+        for number in range(pgs):
+            acting, writes = tuple(rng.sample(osds, 3)), max(3, int(rng.expovariate(0.01)))
+            ms = base_ms * primaries[acting[0]] + sum(
+                10.0 for osd in acting[1:] if osd < 30 or osd == 65)
+            rows.append(PgWrites('%d.%x' % (pool, number), acting, Ops(int(
+                writes * ms * 1e6 * rng.lognormvariate(0, 1.0 / writes ** 0.5)), writes)))
+    flows = replica_flows(rows, 30.0, {osd: (osd in flash, osd < 30) for osd in range(80)})
+    usual = median(flows[osd].ms for osd in flash)
+    assert [osd for osd in flash if flows[osd].ms > 3 * usual] == [65]
 
 
 @pytest.mark.parametrize('seed', range(5))

@@ -14,7 +14,7 @@ from perfguard.watch.peers import (CLIP, LEARN_SECONDS, MIN_PEERS, MIN_SPREAD, E
                                    excuse_waiting, fitted_utilisation, groups_of, growth, judge,
                                    loads_of, median, queue_allowance, score_of, weighted_quantile,
                                    worst)
-from perfguard.watch.types import Flow, OsdSample
+from perfguard.watch.types import DELETION, RESTART, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
 from ..fakes.functions import whole
 
@@ -507,6 +507,14 @@ def test_what_an_osd_is_allowed(latencies: Sequence[float], busy: Dict[int, str]
     assert findings[READS].score == pytest.approx(score)
     # Scrubs read more at a time than clients do.
     assert (STORE_READS in findings) is (last not in busy)
+
+
+@pytest.mark.parametrize('kind, is_judged', [
+    (DELETION, True), (RESTART, False), (SCRUB, False), (TARGET, False), (SOURCE, False)])
+def test_the_reads_of_a_store_that_deletes_pgs_count(kind: str, is_judged: bool) -> None:
+    """Of a drive with erasure-coded pools, nothing else shows that reads are slow."""
+    findings = judged([1.0] * 4 + [9.0], {4: kind}, '')[4]
+    assert (STORE_READS in {finding.channel for finding in findings}) is is_judged
 
 
 def test_a_single_osd_has_no_peers() -> None:

@@ -13,7 +13,8 @@ from perfguard.watch import peers
 from perfguard.watch.peers import LoadPoint, PeerComparison, PeerFinding, Peers
 from perfguard.watch.slow_osds import SlowOsds, StoredSlow, describe
 from perfguard.watch.slowness import FORGET_SECONDS, SlowSettings
-from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdReading, OsdSample, Sizes
+from perfguard.watch.types import (NO_FLOW, RESTART, SCRUB, TARGET, Flow, OsdReading, OsdSample,
+                                   Sizes)
 
 from ..fakes.functions import whole
 from ..test_codec import again
@@ -484,6 +485,20 @@ def test_cleared_with_hysteresis() -> None:
     assert clock.play(30) == {3}
     assert not clock.play(120)
     assert clock.detector.verdicts[3].why == ''
+
+
+@pytest.mark.parametrize('was_slow', [True, False])
+def test_a_restart_cures_no_osd_that_was_slow_before(was_slow: bool) -> None:
+    """Of an erasure-coded pool, so that only the reads of the store show it."""
+    def of_erasure(osd: int) -> OsdSample:
+        return sample(osd, read=6.0 if osd == 3 else 1.0)._replace(read=NO_FLOW)
+
+    clock = Clock()
+    clock.play(300, lambda osd: sample(osd)._replace(read=NO_FLOW))
+    if was_slow:
+        assert clock.play(300, of_erasure) == {3}
+    clock.busy = {3: RESTART}
+    assert clock.play(300, of_erasure) == ({3} if was_slow else set())
 
 
 def test_an_alarm_does_not_clear_because_others_become_slow() -> None:

@@ -449,6 +449,16 @@ def test_a_larger_drive_should_serve_more(
     assert all(cause.evidence == {'load_ratio': load_ratio} for cause in causes)
 
 
+def test_a_larger_drive_with_a_lower_reweight_should_serve_no_more(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns()
+    turns.osds[1] = Osd(1, True, 0.5)
+    turns.turn()
+    monkeypatch.setattr(turns.watch.slow, 'load_ratio', lambda osd: 2.0)
+    context = turns.context(weights={**dict.fromkeys(PLACES, 8.0), 1: 16.0})
+    assert [cause.code for cause in turns.watch.load_of(1, context)] == ['load']
+
+
 @pytest.mark.parametrize('large, codes', [(4, []), (5, ['load'])])
 def test_large_drives_have_the_peers_with_which_their_load_is_compared(
         monkeypatch: pytest.MonkeyPatch, large: int, codes: List[str]) -> None:
