@@ -785,7 +785,8 @@ class FakeCluster:
         pgs = self._with(toys)
         if crush_map is not None:
             # The fake knows only its weights: other changes may move any PG.
-            pgs = {pgid: pg._replace(present=()) for pgid, pg in pgs.items()}
+            pgs = {pgid: pg._replace(present=()) if pg.raw == pg.present else pg
+                   for pgid, pg in pgs.items()}
         return Future(pgs, CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()), crush_map)
 
     def grown(self, osdmap: OsdMap, new: NewHosts) -> Union[Grown, NoFuture]:
