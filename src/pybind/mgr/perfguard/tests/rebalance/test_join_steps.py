@@ -765,8 +765,8 @@ def test_a_further_pass_moves_all_of_them_at_once(passes: int, waits: bool) -> N
 
 
 def test_a_flag_of_others_that_keeps_what_a_change_waits_for_is_named() -> None:
-    draft = join(turn(IN_PLACE, outlook=recovering('1.0'), **{**OUT, 'pools': {}},
-                      campaign={'holds': Holds()}))
+    fields: Any = {**OUT, 'pools': {}, 'outlook': recovering('1.0')}
+    draft = join(turn(IN_PLACE, campaign={'holds': Holds()}, **fields))
     assert because(draft)[0] == LEAVING and because(draft)[1][0] == 'FOREIGN_FLAG'
 
 
