@@ -385,12 +385,13 @@ class Observing:
 
     def _recent_held_pgs(self, now: float, osdmap: OsdMap, signals: Signals) -> Optional[HeldPgs]:
         """The PGs that OSDs hold, for a campaign that releases PGs; None: there is none. While OSDs
-        have not reported their PGs to this mgr, they are read in each turn."""
-        held = self._held_pgs
+        have not reported their PGs to this mgr, they are read as often as their number allows."""
+        held, interval = self._held_pgs, HELD_SECONDS_PER_OSD * len(osdmap.osds)
+        if not signals.counts.unreported:
+            interval = max(HELD_SECONDS, interval)
         if self._jobs.rebalance.campaign.phase not in RELEASING_PHASES:
             held = None
-        elif held is None or signals.counts.unreported or not 0.0 <= now - held.time < max(
-                HELD_SECONDS, HELD_SECONDS_PER_OSD * len(osdmap.osds)):
+        elif held is None or not 0.0 <= now - held.time < interval:
             held = HeldPgs(now, {osd: space.pgs for osd, space in self._cluster.osd_space().items()
                                  if space.pgs is not None})
         self._held_pgs = held
