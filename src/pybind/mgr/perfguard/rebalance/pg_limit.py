@@ -46,10 +46,10 @@ def receives(draft: Draft) -> Mapping[int, int]:
             - uncounted_by_osd[osd] for osd in observation.osdmap.osds}
 
 
-def still_uncounted(landed: Iterable[Landed], observation: Observation) -> Tuple[Landed, ...]:
+def still_uncounted(landed_pgs: Iterable[Landed], observation: Observation) -> Tuple[Landed, ...]:
     """Those of the landed PGs that the present reading, or the next one, may not count."""
     last_counted = _last_counted(observation)
-    return tuple(pg for pg in landed if not _is_counted(pg.confirmed, last_counted))
+    return tuple(pg for pg in landed_pgs if not _is_counted(pg.confirmed, last_counted))
 
 
 def landed(flight: Flight) -> Landed:

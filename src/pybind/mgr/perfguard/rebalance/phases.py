@@ -468,19 +468,21 @@ def _pinning(draft: Draft) -> Draft:
 def _is_kept_by_loose(draft: Draft, change: Optional[Change]) -> bool:
     """Whether only PGs that others have remapped prevent norebalance from yielding to an evacuation
     while the change of a pool waits to be sent (`_may_yield_before_burst`)."""
-    return bool(draft.observed.evacuation) and change is not None and change.pool is not None \
-        and change.stage is ChangeStage.WANTED and not change.pending and not change.gathers \
-        and not change.follows_parts and _loose_count(draft) > 0
+    return change is not None and change.pool is not None and not change.follows_parts \
+        and _waits_to_be_sent(change) and bool(draft.observed.evacuation) \
+        and _loose_count(draft) > 0
+
+
+def _waits_to_be_sent(change: Change) -> bool:
+    """Not once its burst is about to be sent (`gathers`), or was sent and is not read back."""
+    return change.stage is ChangeStage.WANTED and not change.pending and not change.gathers
 
 
 def _may_yield_before_burst(draft: Draft, change: Optional[Change]) -> bool:
-    """Whether norebalance may yield to an evacuation while a change waits to be sent.
-
-    Not once its burst is about to be sent (`gathers`), or was sent and is not read back. Nor while
-    PGs would move at once: before the first burst many that others have remapped, between two
-    bursts any that has missed its pin and gets it now.
-    """
-    if change is None or change.stage is not ChangeStage.WANTED or change.pending or change.gathers:
+    """Whether norebalance may yield to an evacuation while a change waits to be sent. Not while PGs
+    would move at once: before the first burst many that others have remapped, between two bursts
+    any that has missed its pin and gets it now."""
+    if change is None or not _waits_to_be_sent(change):
         return False
     if change.follows_parts:
         return set(_loose(draft)) <= draft.campaign.pinning.unpinnable.keys()

@@ -5,7 +5,6 @@ from collections import deque
 from math import inf
 from operator import add, attrgetter
 from statistics import median
-from types import MappingProxyType
 from typing import (AbstractSet, Callable, Collection, Deque, Dict, Iterable, Iterator, List,
                     Mapping, NamedTuple, Optional, Sequence, Set, Tuple)
 
@@ -555,7 +554,7 @@ def _without(latencies: Sequence[float], pgs: Iterable[PgLatency]) -> List[float
 
 
 def _peel(pgs: Sequence[PgLatency], of_replica: Mapping[int, Sequence[PgLatency]],
-          kinds: Mapping[int, object] = MappingProxyType({})) -> Dict[int, float]:
+          kinds: Mapping[int, object]) -> Dict[int, float]:
     """OSD -> the latency in ms that it adds as a replica, of slow ones. The one that adds most is
     taken first, and those after it are judged without what it adds.
 

@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from operator import add
-from types import MappingProxyType
 from typing import (AbstractSet, Callable, ContextManager, Deque, Dict, FrozenSet, Iterable, List,
                     Mapping, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar)
 
@@ -817,7 +816,7 @@ class ExtraWorks:
 
     def update(self, now: float, begin: float, counts: Mapping[int, PgCounts],
                places: Mapping[int, OsdPlace], slow_osd_seconds: float,
-               deleting: Mapping[int, int] = MappingProxyType({})) -> None:
+               deleting: Mapping[int, int] = {}) -> None:
         """Add a reading of what OSDs worked on at some time between `begin` and `now`. Work
         continues if it is in two readings in a row, however far apart, or pauses for at most
         `slow_osd_seconds`. `counts`: OSD -> PGs with it in their acting set; `deleting`: OSD -> PGs
