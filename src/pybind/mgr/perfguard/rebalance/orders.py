@@ -2,7 +2,6 @@
 """Changes of CRUSH that operators order (expand, drain, undrain, crushmap): converted to a change,
 or refused."""
 import errno
-import math
 import shlex
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -394,9 +393,10 @@ def weight_of(text: str) -> float:
         weight = decimal_number(text)
     except ValueError:
         raise Refused(errno.EINVAL, 'the weight %r is not a number' % text) from None
-    # CRUSH keeps weights as 32 bits in units of 1/65536.
-    if not math.isfinite(weight) or not TINY_WEIGHT <= weight < 0xffff:
-        raise Refused(errno.EINVAL, 'the weight must be between %s and 65534, not %s'
+    # Ceph accepts a weight if it fits into a signed int of 32 bits, in units of 1/65536
+    # (CrushWrapper::validate_weightf).
+    if not TINY_WEIGHT <= weight <= 32767:
+        raise Refused(errno.EINVAL, 'the weight must be between %s and 32767, not %s'
                       % (TINY_WEIGHT, text))
     return weight
 

@@ -104,11 +104,12 @@ def test_what_is_no_shape(text: str, code: int) -> None:
     assert refused.errno == code and '\n' not in str(refused)
 
 
-def test_a_size_without_a_crush_weight_is_refused_before_the_tools_fail() -> None:
+@pytest.mark.parametrize('size', ['99999P', '32Pi'])
+def test_a_size_without_a_crush_weight_is_refused_before_the_tools_fail(size: str) -> None:
     cluster = FakeCluster()
     cluster.no_tools = 'Value too large for defined data type'
-    refused = refusal(driven(cluster), 'expand', what_if='1x1x99999P')
-    assert refused.errno == errno.EINVAL and 'must be between 0.0001 and 65534' in str(refused)
+    refused = refusal(driven(cluster), 'expand', what_if='1x1x' + size)
+    assert refused.errno == errno.EINVAL and 'must be between 0.0001 and 32767' in str(refused)
 
 
 def test_hosts_are_added_where_hosts_are() -> None:
