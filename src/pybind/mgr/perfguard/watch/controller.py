@@ -80,6 +80,8 @@ class Watched:
     osd_reads: Mapping[int, OsdReads] = field(default_factory=dict)
     #: Health check -> the slow OSDs that it reports.
     reported_osds: Mapping[str, FrozenSet[int]] = field(default_factory=dict)
+    #: What to check of each host and rack that is chronically slow as a whole -> such OSDs.
+    chronic_parts: Mapping[str, Set[int]] = field(default_factory=dict)
     #: Host by OSD.
     hosts: Mapping[int, str] = field(default_factory=dict)
     #: Versions of the OSDs, as in "18.2.7"; '' among them: some are unknown.
@@ -439,6 +441,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options,
         late=tuple(('%s of pool %s' % (kind, pools[pool_id].name), pool_id)
                    for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),
         slow_osds=slow, reported_osds=report.reported_osds(watch),
+        chronic_parts=report.chronic_parts(watch),
         osd_causes={osd: tuple(cause.code for cause in watch.causes_of(osd, context))
                     for osd in slow},
         osd_reads=watch.reads.sums_by_osd(),

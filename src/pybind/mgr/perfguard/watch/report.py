@@ -475,20 +475,27 @@ def _chronic_parts(watch: WatchState) -> Dict[SharedPart, Set[int]]:
     return osds_by_part
 
 
+def chronic_parts(watch: WatchState) -> Dict[str, Set[int]]:
+    """What to check of each host and rack that is chronically slow as a whole, so that no new drive
+    helps -> its chronically slow OSDs."""
+    osds_by_text: Dict[str, Set[int]] = {}
+    for (kind, name), osds in sorted(_chronic_parts(watch).items()):
+        if kind != DEVICE:
+            where, check = CHECK_OF_PART[kind]
+            osds_by_text['%s %s: %d OSDs %s it are chronically slow: %s before any drive' % (
+                kind, name, len(osds), where, check)] = osds
+    return osds_by_text
+
+
 def _chronic_lines(watch: WatchState) -> List[str]:
     """The detail of the health check on chronically slow OSDs: what to check of hosts and racks
-    that are so as a whole, then all OSDs. If all OSDs are of such hosts and racks, no new drive
-    helps, so that their lines name the command that goes on (next_steps.with_steps)."""
+    that are so as a whole, then all OSDs. If all OSDs are of such hosts and racks, their lines name
+    the command that goes on (next_steps.with_steps)."""
     verdicts, standing = watch.slow.verdicts, watch.slow.chronic.standing
-    parts = {part: osds for part, osds in sorted(_chronic_parts(watch).items())
-             if part[0] != DEVICE}
+    parts = chronic_parts(watch)
     no_drive = standing.keys() == set().union(*parts.values())
-    lines = []
-    for (kind, name), osds in parts.items():
-        where, check = CHECK_OF_PART[kind]
-        lines.append('%s %s: %d OSDs %s it are chronically slow: %s before any drive%s' % (
-            kind, name, len(osds), where, check,
-            '; "ceph perfguard why osd.%d" lists the evidence' % min(osds) if no_drive else ''))
+    lines = [text + ('; "ceph perfguard why osd.%d" lists the evidence' % min(osds)
+                     if no_drive else '') for text, osds in parts.items()]
     for osd, chronic_osd in standing.items():
         verdict = verdicts.get(osd)
         lines.append('%s: %s%s' % (_place(watch, osd), chronic_osd.why, '; slow now: ' + verdict.why

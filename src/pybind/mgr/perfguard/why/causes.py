@@ -63,6 +63,8 @@ class Cause:
     evidence: Mapping[str, object] = field(default_factory=dict)
     #: Share of the campaign's time; None: not measured for this cause.
     share: Optional[float] = None
+    #: What to do instead of what the code says (next_steps.py); '': nothing else.
+    instead: str = ''
 
 
 def passed_on(reason: Reason, **evidence: object) -> Cause:
@@ -76,7 +78,7 @@ def as_json(order: Why, causes: Sequence[Cause]) -> Json:
         {'code': cause.code, 'text': cause.text,
          # What limited the campaign earlier needs no command.
          'next': '' if cause.evidence.get('now') is False
-         else next_step(cause.code, cause.text, of_campaign=order.osd is None),
+         else cause.instead or next_step(cause.code, cause.text, of_campaign=order.osd is None),
          'share': cause.share, 'evidence': dict(cause.evidence)} for cause in causes]}
 
 
@@ -240,6 +242,8 @@ class OsdCase:
     row: Optional[OsdRow] = None
     #: Its suspicion as the cause of laggy PGs, as in `perfguard laggy`.
     suspect: Optional[Suspect] = None
+    #: What to check of its host or rack if that is chronically slow as a whole; '': it is not.
+    chronic_part: str = ''
     counts: PgCounts = PgCounts()
     signals: Signals = Signals(PgCounts())
     campaign: Campaign = NO_CAMPAIGN
@@ -276,7 +280,7 @@ def _unread(case: OsdCase) -> List[Cause]:
 def _watched(case: OsdCase) -> List[Cause]:
     """What the watch has found of an OSD: it is slow, is suspected to make PGs laggy, has slow
     heartbeats, or reports slow operations. [] if nothing."""
-    causes: List[Cause] = [] if case.row is None else _of_row(case.row)
+    causes: List[Cause] = [] if case.row is None else _of_row(case.row, case.chronic_part)
     if case.suspect is not None:
         causes.append(Cause('PERFGUARD_LAGGY_PGS', case.suspect.why, {
             'score': case.suspect.score, 'advice': case.suspect.advice}))
@@ -291,9 +295,10 @@ def _watched(case: OsdCase) -> List[Cause]:
     return causes
 
 
-def _of_row(row: OsdRow) -> List[Cause]:
+def _of_row(row: OsdRow, chronic_part: str) -> List[Cause]:
     """The causes that the row of "perfguard osds" names: why the OSD is slow, or for which slow
-    replica it waits, and that it is chronically slow. [] if it is none of these."""
+    replica it waits, and that it is chronically slow. [] if it is none of these. `chronic_part`: as
+    in OsdCase."""
     causes = []
     if row.slow:
         # The likely causes first; the slowdown follows them.
@@ -304,7 +309,8 @@ def _of_row(row: OsdRow) -> List[Cause]:
             Code.WAITS_FOR_OSD, 'osd.%d waits for osd.%d, a slow replica of its PGs' % (
                 row.osd, row.waits_for), {**_figures(row), 'waits_for': row.waits_for}))
     if row.chronic is not None:
-        causes.append(Cause(Code.SLOW_AGAIN, row.chronic.why, chronic(row.chronic)))
+        causes.append(Cause(Code.SLOW_AGAIN, row.chronic.why, chronic(row.chronic),
+                            instead=chronic_part))
     return causes
 
 

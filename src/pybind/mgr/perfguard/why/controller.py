@@ -216,6 +216,7 @@ def _osd_case(osd_id: int, state: LoopState) -> OsdCase:
     return OsdCase(
         osd, next((row for row in watched.osds if row.osd == osd_id), None),
         next((suspect for suspect in watched.laggy.suspects if suspect.osd == osd_id), None),
+        next((text for text, osds in watched.chronic_parts.items() if osd_id in osds), ''),
         observation.osd_counts.get(osd_id, PgCounts()), observation.signals, state.campaign)
 
 

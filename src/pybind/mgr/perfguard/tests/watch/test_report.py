@@ -368,6 +368,7 @@ def test_a_host_whose_osds_are_slow_again_and_again_is_named() -> None:
         'memory, disk controller and network before any drive'
     assert check['detail'][5] == 'osd.9 on h2: slow 9.0 % of the time'
     assert 'for a new drive' in with_steps(cluster.checks)[CHRONIC]['detail'][-1]
+    assert report.chronic_parts(cluster.watch) == {check['detail'][0]: {4, 5, 6, 7}}
     # Without osd.9, no new drive helps.
     del standing[9]
     detail = with_steps(cluster.checks)[CHRONIC]['detail']

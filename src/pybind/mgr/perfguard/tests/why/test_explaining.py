@@ -11,7 +11,9 @@ from perfguard.errors import Code, Refused
 from perfguard.rebalance.progress import Limits
 from perfguard.rebalance.types import Flight, Phase
 from perfguard.watch.causes import LikelyCause
+from perfguard.watch.chronic import ChronicOsds
 from perfguard.watch.state import WatchState
+from perfguard.watch.types import Chronic
 from perfguard.why.causes import Why, campaign_causes, parsed
 from perfguard.why.controller import COUNTED_SECONDS, LOADS_SECONDS, WHY_PATIENCE_SECONDS
 
@@ -214,6 +216,24 @@ def test_an_osd() -> None:
     assert codes(explain(driver, 'osd.3'))[0] == Code.SLOW_OPS
     cluster.take_down(4)
     assert codes(explain(driver, 'osd.4'))[0] == Code.OSD_DOWN
+
+
+@pytest.mark.parametrize('slow_osds, step', [
+    ((2,), '"replace osd.<id>" empties it and waits for a new drive'),
+    ((2, 3), 'host h1: 2 OSDs on it are chronically slow: check its CPU, memory, disk controller '
+     'and network before any drive')])
+def test_no_new_drive_is_advised_on_a_host_that_is_chronically_slow(
+        slow_osds: Tuple[int, ...], step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = AskedCluster()
+    cluster.read = replace(Readings(60.0, {}, (), {
+        osd: OsdPlace(osd, 'h%d' % (osd // 2), 'default', 'hdd') for osd in range(8)}))
+    driver = Driver(cluster)
+    monkeypatch.setattr(ChronicOsds, 'standing', {
+        osd: Chronic(osd, 1.0, 2.0, 3.0, 0.09, 2, 5.0, 'slow 9.0 % of the time')
+        for osd in slow_osds})
+    driver.run(2)
+    cause, = explain(driver, 'osd.2')['causes']
+    assert cause['code'] == Code.SLOW_AGAIN and cause['next'] == step
 
 
 #: Turns after which the watch has published again.
