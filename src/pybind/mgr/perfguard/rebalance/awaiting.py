@@ -284,6 +284,8 @@ class Awaiting:
         self._looked_at = self._option_read_at = float('-inf')
         self._expansion = _Expansion()
         self._failure = ''
+        #: Whether the last command to give the option back has failed.
+        self._not_returned = False
         #: The order whose command waits until the option is in force, and its answer.
         self._unanswered: Optional[Tuple[WaitingOrder, Document]] = None
         #: For `status`.
@@ -468,11 +470,13 @@ class Awaiting:
             self._record = None
 
     def _must_read_option(self, record: Await, now: float) -> bool:
-        """Whether this turn reads the option: each turn until it is in force, or given back; else,
-        for changes by others, at intervals until the wait has ended."""
+        """Whether this turn reads the option: each turn until it is in force, or given back, unless
+        the mons refuse that; else at intervals, for changes by others until the wait has ended."""
         borrowed = record.option
         changes = borrowed is not None and (not borrowed.seen or record.returns_option)
-        return changes or not record.ended and now - self._option_read_at >= OPTION_SECONDS
+        if changes and not self._not_returned:
+            return True
+        return (changes or not record.ended) and now - self._option_read_at >= OPTION_SECONDS
 
     def _end_if_changed(self, entries: Sequence[ConfigEntry]) -> None:
         """End the wait if others have set the option for some OSDs only, or, where it was 0 anyway
@@ -511,13 +515,15 @@ class Awaiting:
 
     def _send(self, action: SetOption) -> None:
         """Send the command that borrows the option or gives it back. The wait ends if the mons
-        refuse to set the borrowed value. A command that gives it back is sent again."""
+        refuse to set the borrowed value. A command that gives it back is sent again, at intervals
+        as the mons log each one."""
         assert self._record is not None
         outcome = execute(self._context.cluster, [action])
         for failure in outcome.failures:
             if failure != self._failure:
                 self._note(Event('failed', failure))
             self._failure = failure
+        self._not_returned = bool(outcome.failures) and self._record.returns_option
         if outcome.refused and not self._record.returns_option:
             self.end('the mons did not accept %s 0' % INITIAL_WEIGHT, self._record.osds)
 

@@ -267,8 +267,13 @@ def test_osds_of_an_expired_wait_are_named_although_the_mons_refused_the_value_b
     driver.cluster.refuse['config set osd_crush_initial_weight'] = 'read-only'
     driver.run(70)
     assert option(driver) == '0' and len(ends(driver)) == 1
+    driver.cluster.sent.clear()
+    driver.run(300)
+    # The mons log each command.
+    assert 5 < len([command for command in driver.cluster.sent
+                    if command['prefix'] == 'config set']) <= 10
     driver.cluster.refuse.clear()
-    driver.run(5)
+    driver.run(32)
     assert option(driver) == '1.5'
     assert told(driver) == 'osd.8 keeps CRUSH weight 0 ("ceph perfguard expand" fills it)'
 
