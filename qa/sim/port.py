@@ -549,8 +549,8 @@ class SimCluster:
     def hard_pg_limit(self) -> int:
         return 0
 
-    def pool_pgs_limit(self) -> int:
-        return 0
+    def mon_pg_limits(self) -> Tuple[int, int]:
+        return 0, 0
 
     def split_limit(self) -> int:
         return 128

@@ -371,7 +371,7 @@ class MgrCluster:
         return inventory.shared_ratios(self._mgr)
 
     def pgs_per_osd_limit(self) -> int:
-        """mon_max_pg_per_osd, as the mgr has it; 0: none."""
+        """mon_max_pg_per_osd, as the mgr has it, which raises TOO_MANY_PGS by that; 0: none."""
         return int(self._mgr.get_ceph_option('mon_max_pg_per_osd') or 0)
 
     def hard_pg_limit(self) -> int:
@@ -380,9 +380,15 @@ class MgrCluster:
         ratio = float(self._mgr.get_ceph_option('osd_max_pg_per_osd_hard_ratio') or 0.0)
         return math.ceil(self.pgs_per_osd_limit() * ratio)
 
-    def pool_pgs_limit(self) -> int:
-        """mon_max_pool_pg_num, as the mgr has it; 0: none."""
-        return int(self._mgr.get_ceph_option('mon_max_pool_pg_num') or 0)
+    def mon_pg_limits(self) -> Tuple[int, int]:
+        """mon_max_pg_per_osd and mon_max_pool_pg_num by which the mons accept a pg_num; 0: none.
+        Those that the configuration database has for the mons alone, else those of the mgr. What a
+        ceph.conf sets for the mons alone is not known."""
+        of_mons = {entry.name: int(entry.value) for entry in self.config_entries() or ()
+                   if entry.section == 'mon' and not entry.mask and entry.value.isdigit()}
+        return (of_mons.get('mon_max_pg_per_osd', self.pgs_per_osd_limit()),
+                of_mons.get('mon_max_pool_pg_num',
+                            int(self._mgr.get_ceph_option('mon_max_pool_pg_num') or 0)))
 
     def split_limit(self) -> int:
         """mgr_max_pg_num_change, as the mgr has it: ceph-mgr splits no PG of a pool whose pg_num is

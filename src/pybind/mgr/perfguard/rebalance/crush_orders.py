@@ -273,8 +273,7 @@ class CrushOrders:
         together. Raises Refused."""
         osdmap = observation.osdmap
         pool, pg_num = pg_num_ordered(self._pool_and_number(order), osdmap,
-                                      observation.crush, self._cluster.pgs_per_osd_limit(),
-                                      self._cluster.pool_pgs_limit())
+                                      observation.crush, *self._cluster.mon_pg_limits())
         if not order.dry_run and len(order.names) == 1:
             raise Refused(errno.EINVAL, 'pg_num is missing: the pg_autoscaler recommends %d for '
                           'pool %s ("ceph perfguard pg_num %s %d --dry-run" shows what would move)'

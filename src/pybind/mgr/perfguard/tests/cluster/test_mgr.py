@@ -186,12 +186,26 @@ def test_what_the_mgr_knows_of_the_cluster(api: Api) -> None:
     assert cluster.free_bytes() == 77
     assert (cluster.pool_space(2), cluster.pool_space(1)) == (PoolSpace(5, 6, 7), None)
     assert cluster.osd_space() == {3: Space(4096, 2048, 9), 4: Space(1024, 0, None)}
-    assert (cluster.stats_period(), cluster.pgs_per_osd_limit(), cluster.pool_pgs_limit(),
-            cluster.default_crush_rule(), cluster.split_limit()) == (5.0, 250, 65536, -1, 32)
+    assert (cluster.stats_period(), cluster.pgs_per_osd_limit(), cluster.default_crush_rule(),
+            cluster.split_limit()) == (5.0, 250, -1, 32)
     api.data, api.metadata = {'mgr_map': {}, 'df': {}}, {}
-    api.options = {'mon_max_pg_per_osd': '', 'mon_max_pool_pg_num': None}
+    api.options = {'mon_max_pg_per_osd': ''}
     assert (cluster.active_gid(), cluster.mgr_host(), cluster.pool_space(2)) == (0, '', None)
-    assert (cluster.pgs_per_osd_limit(), cluster.pool_pgs_limit()) == (0, 0)
+    assert cluster.pgs_per_osd_limit() == 0
+
+
+@pytest.mark.parametrize('section, mask, value, limits', [
+    ('mon', '', '500', (500, 65536)), ('mon', '', '0', (0, 65536)), ('mon', '', '1K', (250, 65536)),
+    ('mon', 'host:a', '500', (250, 65536)), ('mgr', '', '500', (250, 65536))])
+def test_the_limits_of_pgs_by_which_the_mons_decide(api: Api, section: str, mask: str, value: str,
+                                                    limits: Tuple[int, int]) -> None:
+    api.options = {'mon_max_pg_per_osd': '250', 'mon_max_pool_pg_num': '65536'}
+    api.replies = {'config dump': (0, json.dumps([{
+        'section': section, 'mask': mask, 'name': 'mon_max_pg_per_osd', 'value': value}]), '')}
+    assert cluster_of(api).mon_pg_limits() == limits
+    api.replies = {'config dump': (-11, '', 'no quorum')}
+    api.options['mon_max_pool_pg_num'] = None
+    assert cluster_of(api).mon_pg_limits() == (250, 0)
 
 
 @pytest.mark.parametrize('services, page', [

@@ -734,8 +734,8 @@ class FakeCluster:
     def hard_pg_limit(self) -> int:
         return 3 * self.pg_limit
 
-    def pool_pgs_limit(self) -> int:
-        return self.pool_pg_limit
+    def mon_pg_limits(self) -> Tuple[int, int]:
+        return self.pg_limit, self.pool_pg_limit
 
     def split_limit(self) -> int:
         return self.max_pg_num_change

@@ -74,8 +74,8 @@ class ClusterFake:
     def pgs_per_osd_limit(self) -> int:
         return self.pg_limit
 
-    def pool_pgs_limit(self) -> int:
-        return self.pool_limit
+    def mon_pg_limits(self) -> Tuple[int, int]:
+        return self.pg_limit, self.pool_limit
 
     def config_entries(self) -> Optional[Sequence[ConfigEntry]]:
         self.reads += 1
