@@ -38,8 +38,8 @@ from .releasing import (adopt_unpinnable, all_stops, balancer_of_others, balance
                         drop_stale_goals, failing_osds, follow_accepted, keep, keep_stayers,
                         loose_moves, others_degraded, release_more, relieved_osds, stopped_moves)
 from .report import bill_event
-from .throttle import (caps, limit, maps_to_trim, out_of_hours, pace_after_stop, set_copying,
-                       set_pace)
+from .throttle import (beyond_ceiling, caps, limit, maps_to_trim, out_of_hours, pace_after_stop,
+                       set_copying, set_pace)
 from .types import RELEASING_PHASES, TINY_WEIGHT, Phase, PinRecord
 from .weights import WeightChange
 
@@ -326,7 +326,7 @@ def _yields_to_evacuation(draft: Draft) -> bool:
 
 def _to_pin_back(draft: Draft) -> AbstractSet[str]:
     """PGs in flight that are to be pinned back once norebalance is in force: usually those that the
-    mitigation names.
+    mitigation names, and those that are too many for the throttle.
 
     All that were pinned and do not leave an OSD to be emptied, if a long pause keeps the mons from
     trimming OSDMaps, or if movement is halted and an evacuation keeps norebalance cleared.
@@ -337,7 +337,7 @@ def _to_pin_back(draft: Draft) -> AbstractSet[str]:
     pins_all_back = _pause_keeps_maps(draft) if campaign.orders.paused \
         else bool(evacuation) and campaign.pace.halted
     if not pins_all_back:
-        return draft.observed.pin_back & campaign.flights.in_flight.keys()
+        return draft.observed.pin_back & campaign.flights.in_flight.keys() | beyond_ceiling(draft)
     return {pgid for pgid, flight in campaign.flights.in_flight.items()
             if flight.pin is not None and pgid not in evacuation}
 

@@ -17,9 +17,14 @@ the ratio, for the worst pool.
    an hour.
 6. Without evidence for BLIND_READINGS: a halt ends, and a limit below the first one is doubled.
    After the cap was raised: a limit that was not lowered grows up to the first one as in 1.
+7. A halt within CEILING_SECONDS of another one, with PGs that have been in flight since before that
+   one, and for LONG_FLIGHT_SECONDS: as they do not arrive, a lower limit alone does not help. Half
+   of the PGs in flight are pinned back, the last released first, and for CEILING_SECONDS no more
+   may be in flight, unless clients are idle.
 """
+import heapq
 from dataclasses import dataclass, replace
-from typing import AbstractSet, FrozenSet, List, Optional, Sequence, Tuple
+from typing import AbstractSet, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import OsdMap
@@ -41,7 +46,7 @@ from .latency import (SMALL_OPS, Path, PoolLatency, comparable_osds, explains_po
 from .moves import Caps
 from .settings import problems, unknown_pools, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
-from .types import Pace
+from .types import Flight, Pace
 
 #: Cap if max_pgs_in_flight is 0 and the cluster is small; the caps by OSD and host are reached
 #: first.
@@ -60,6 +65,11 @@ DECREASE = 0.5
 #: Pressure (latency / its limit) up to which the PGs in flight are raised; between this and 1 they
 #: are kept.
 COMFORT = 0.8
+#: Time in which a halt that follows another one counts as a repetition of it, and for which the PGs
+#: in flight are limited then: much longer than a halt, and a small part of a backfill of hours.
+CEILING_SECONDS = 900.0
+#: A PG in flight for less is left to arrive.
+LONG_FLIGHT_SECONDS = 300.0
 #: Readings over the limit of latency with one PG in flight after which movement is halted, and
 #: readings below it until it resumes.
 HALT_READINGS = 3
@@ -99,6 +109,8 @@ def limit(pace: Pace, options: Options) -> Limit:
     all_caps = caps(options)
     pgs = max(1, int(min(pace.pgs or first_limit(options), all_caps.pgs)))
     text = 'at most %d of %s may be in flight' % (pgs, plural(all_caps.pgs, 'PG'))
+    if pace.ceiling:
+        text += ', %d until %d min after the last halt' % (pace.ceiling, CEILING_SECONDS // 60)
     return Limit(replace(all_caps, pgs=pgs),
                  Reason(pace.code, text + (': ' + pace.why if pace.why else '')))
 
@@ -349,13 +361,51 @@ def set_pace(draft: Draft) -> Draft:
                       pace.used, options, _nothing_moves(draft), path)
         if pace.decided != campaign.pace.decided:
             pace = replace(pace, used=len(campaign.flights.in_flight))
+        pace = _under_ceiling(pace, draft.now)
     stalls = credit(stalls, clients, draft.now, options.stall_ratio, fast,
                     draft.observed.commit_seconds)
-    draft = draft.set(pace=pace, stalls=stalls)
-    if pace.halted == campaign.pace.halted:
-        return draft
-    return draft.event('throttle', 'all movement is halted' if pace.halted
-                       else 'movement continues', pace.why)
+    if not pace.halted:
+        draft = draft.set(pace=pace, stalls=stalls)
+        return draft.event('throttle', 'movement continues', pace.why) \
+            if campaign.pace.halted else draft
+    if campaign.pace.halted:
+        return draft.set(pace=pace, stalls=stalls)
+    pace = _halted_again(pace, campaign.flights.in_flight, draft.now)
+    draft = draft.set(pace=pace, stalls=stalls).event(
+        'throttle', 'all movement is halted', pace.why)
+    excess = beyond_ceiling(draft)
+    return draft.event(
+        'throttle', 'pinning the %s back that were released last' % plural(len(excess), 'PG'),
+        'the last halt did not help: latency is above its limit again, with PGs that have been in '
+        'flight since before it') if excess else draft
+
+
+def _halted_again(pace: Pace, in_flight: Mapping[str, Flight], now: float) -> Pace:
+    """The pace when a halt begins: with a ceiling if the same PGs were in flight when another one
+    began not long ago."""
+    before = min(pace.halt_began, now - LONG_FLIGHT_SECONDS)
+    is_repeated = bool(pace.halt_began) and any(
+        flight.since < before for flight in in_flight.values())
+    return replace(pace, halt_began=now, ceiling=max(1, len(in_flight) // 2) if is_repeated
+                   else pace.ceiling)
+
+
+def _under_ceiling(pace: Pace, now: float) -> Pace:
+    """The pace with its ceiling, which ends after a while, and with idle clients."""
+    if now - pace.halt_began >= CEILING_SECONDS or pace.code == Code.NO_CLIENTS:
+        return replace(pace, halt_began=0.0, ceiling=0)
+    return replace(pace, pgs=min(pace.pgs, pace.ceiling)) if pace.ceiling else pace
+
+
+def beyond_ceiling(draft: Draft) -> AbstractSet[str]:
+    """PGs to pin back during a halt, as more PGs are in flight than the ceiling: those that were
+    released last, of which least is copied."""
+    pace, in_flight = draft.campaign.pace, draft.campaign.flights.in_flight
+    excess = len(in_flight) - pace.ceiling
+    if not (pace.halted and pace.ceiling and excess > 0):
+        return frozenset()
+    pinned = [pgid for pgid, flight in in_flight.items() if flight.pin is not None]
+    return frozenset(heapq.nlargest(excess, pinned, key=lambda pgid: (in_flight[pgid].since, pgid)))
 
 
 def _judged_clients(draft: Draft, pace: Pace) -> Clients:

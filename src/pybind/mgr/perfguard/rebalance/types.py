@@ -71,6 +71,10 @@ class Pace:
     #: only known to this mgr.
     cap: float = field(default=0.0, compare=False)
     raised: bool = field(default=False, compare=False)
+    #: When the last halt began, and the number of PGs that may be in flight since a halt that did
+    #: not help (throttle.py); 0: none, and no such number. Only known to this mgr.
+    halt_began: float = field(default=0.0, compare=False)
+    ceiling: int = field(default=0, compare=False)
 
 
 class Phase(str, enum.Enum):
