@@ -25,8 +25,8 @@ BACKFILLFULL_SHARE = 0.25
 
 def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], crush: CrushRules,
               emptied: Container[int] = (), released: Container[str] = (),
-              decided: Optional[Container[str]] = None,
-              leaving: AbstractSet[int] = frozenset()) -> Dict[str, OsdSet]:
+              decided: Optional[Container[str]] = None, leaving: AbstractSet[int] = frozenset(),
+              reweights_before: Mapping[int, float] = {}) -> Dict[str, OsdSet]:
     """Remapped PG -> the OSDs that it leaves because these are out, were reweighted, have no CRUSH
     weight, or are too full. PGs that have no other place to go to are left out.
 
@@ -34,14 +34,17 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
     campaign has released, which may have been on a reweighted OSD by an upmap; `decided`: PGs that
     only a campaign moves, even from OSDs that are too full; None: all PGs are such; `leaving`: OSDs
     that PGs were leaving at the last call. These stay too full until they are not even nearly full:
-    the first PG that has left would end the evacuation of the others.
+    the first PG that has left would end the evacuation of the others. `reweights_before`: the
+    reweights of OSDs before the campaign. PGs that CRUSH rejects by these as well are there by
+    upmaps: they leave because the mons drop these upmaps when CRUSH changes.
     """
     if not osdmap.pg_temp:
         return {}
     weights = crush.weights()
     unusable = {osd.id for osd in osdmap.osds.values() if osd.reweight == 0.0
                 or not weights.get(osd.id) and osd.id not in emptied}
-    reweighted = {osd.id for osd in osdmap.osds.values() if 0.0 < osd.reweight < 1.0}
+    reweighted = {osd.id for osd in osdmap.osds.values()
+                  if 0.0 < osd.reweight < reweights_before.get(osd.id, 1.0)}
     full = frozenset() if decided is None else too_full(osdmap, weights) | {
         osd for osd in leaving if osd in osdmap.osds and osdmap.osds[osd].fullness}
     unusable_or_full = unusable | full
@@ -55,8 +58,10 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
             continue
         losing_osds = _osds_that_lose_it(pool, place, candidates)
         unfit = unusable if decided is None or pgid in decided else unusable_or_full
+        seed = seed_of(pgid)
         left_osds = tuple([osd for osd in losing_osds if osd in unfit or pgid not in released
-                           and rejects(osd, osdmap.osds[osd].reweight, pool, seed_of(pgid))])
+                           and rejects(osd, osdmap.osds[osd].reweight, pool, seed)
+                           and not rejects(osd, reweights_before.get(osd, 1.0), pool, seed)])
         if left_osds:
             left_by_pg[pgid] = left_osds
     return left_by_pg

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """PGs that leave OSDs which are to be emptied."""
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, Set, Tuple
+from typing import Any, Dict, FrozenSet, Optional, Set, Tuple
 
 import pytest
 
@@ -85,6 +85,18 @@ def test_a_lower_reweight_concerns_the_pgs_that_it_moves() -> None:
         left = evacuation((3, 1, 2), (5, 1, 2), {3: 0.5}, seed=seed)
         assert left == ((3,) if seed in REJECTED else ())
     assert not evacuation((3, 1, 2), (5, 1, 2), {3: 0.5}, released=frozenset({'7.0'}))
+
+
+@pytest.mark.parametrize('before, moved', [
+    (1.0, REJECTED), (0.5, frozenset()), (0.4, frozenset()), (0.75, None)])
+def test_only_a_lower_reweight_than_before_moves_pgs(before: float,
+                                                     moved: Optional[FrozenSet[int]]) -> None:
+    """None: those that CRUSH has not rejected before."""
+    if moved is None:
+        moved = frozenset(seed for seed in REJECTED if not rejects(3, before, pool(), seed))
+        assert moved and moved < REJECTED
+    assert moved == {seed for seed in ON_OSD_3 if evacuation(
+        (3, 1, 2), (5, 1, 2), {3: 0.5}, seed=seed, reweights_before={3: before})}
 
 
 @pytest.mark.parametrize('fullness, left', [('full', (0,)), ('backfillfull', (0,)),

@@ -3,9 +3,10 @@
 import hashlib
 import math
 from functools import lru_cache
-from typing import AbstractSet, Any, Dict, List, Mapping, Set
+from typing import AbstractSet, Any, Dict, List, Mapping, Optional, Set
 
-from perfguard.cluster.types import OsdSet, UpmapEntry, pool_of
+from perfguard.cluster.evacuation import rejects
+from perfguard.cluster.types import OsdSet, Pool, UpmapEntry, pool_of, seed_of
 
 from .cluster import BALANCER, FakeCluster, FakeReply
 from .mon_model import HOLE, ToyOsd
@@ -73,8 +74,9 @@ class StrawCluster(FakeCluster):
 
 
 class RetryingCluster(StrawCluster):
-    """As CRUSH, it tries another host where the OSD is out, whose host keeps its weight: other OSDs
-    than without that host, and those of a replicated PG in another order."""
+    """As CRUSH, it tries another host where the OSD is out, or rejected for its reweight, and whose
+    host keeps its weight: other OSDs than without that host, and those of a replicated PG in
+    another order."""
 
     def raw_under(self, pgid: str, toys: Mapping[int, ToyOsd]) -> List[int]:
         weights: Dict[int, Dict[int, float]] = {}
@@ -90,13 +92,24 @@ class RetryingCluster(StrawCluster):
                              / sum(weights[each].values()))
                 osds = weights[domain]
                 osd = min(osds, key=lambda each: straw(pgid, each) / osds[each])
-                if domain not in domains and toys[osd].reweight:
+                if domain not in domains and not self.rejects(osd, pgid, toys[osd].reweight):
                     domains.add(domain)
                     raw.append(osd)
                     break
             else:
                 raw += [HOLE] if by_position else []
         return raw
+
+    def rejects(self, osd: int, pgid: str, reweight: Optional[float] = None) -> bool:
+        """Whether it does not choose the OSD for the PG, because of its reweight."""
+        pool = Pool(pool_of(pgid), '', False, 3, 2, 0, self.pgs, self.pgs, self.pgs)
+        return rejects(osd, self.toys[osd].reweight if reweight is None else reweight, pool,
+                       seed_of(pgid))
+
+    def reweigh(self, osd: int, reweight: float) -> None:
+        """Another admin runs "ceph osd reweight"."""
+        self.toys[osd] = self.toys[osd]._replace(reweight=reweight)
+        self.place()
 
 
 class AuditedCluster(StrawCluster):

@@ -14,7 +14,7 @@ from perfguard.upmap.pins import Unpinnable
 from ..fakes.cluster import BALANCER, FakeCluster, FakePg
 from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.ruled_cluster import RULES, RuledCluster
-from ..fakes.straw_cluster import StrawCluster
+from ..fakes.straw_cluster import RetryingCluster, StrawCluster
 
 WIDE = replace(OPTIONS, max_pgs_in_flight=8, max_unpinnable_ratio=0.5)
 
@@ -544,3 +544,99 @@ def test_a_change_of_a_pool_pins_what_others_remap_and_so_lets_an_osd_be_emptied
     cluster.config[BALANCER] = 'false'
     driver.run_to('DONE', 600)
     assert not any(4 in pg.data for pg in cluster.pg.values())
+
+
+# ---- reweights between 0 and 1
+
+def reweighted(*osds: int, accept: Tuple[str, ...] = ()) -> Tuple[Driver, RetryingCluster]:
+    """Upmaps lead to OSDs which CRUSH rejects for their PGs, since they were reweighted long ago.
+    Then `osds` are as well, whose PGs leave them, and a campaign is prepared."""
+    cluster = RetryingCluster(hosts=12, pgs=64, backfill_seconds=20.0)
+    old = range(0, 12, 2)
+    for osd in old:
+        cluster.reweigh(osd, 0.85)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=2))
+    driver.run_until(cluster.clean)
+    for pgid, pg in cluster.pg.items():
+        for osd in old:
+            if osd not in (*pg.mon.raw, *pg.up) and cluster.rejects(osd, pgid):
+                cluster.add_upmap(pgid, pg.mon.raw[1], osd)
+                break
+    driver.run_until(cluster.clean)
+    for osd in osds:
+        cluster.reweigh(osd, 0.4)
+    driver.run(3)
+    driver.ask('prepare', accept=accept)
+    driver.run_to('PREPARED')
+    return driver, cluster
+
+
+@pytest.mark.parametrize('failover', [False, True])
+def test_reweights_from_before_the_campaign_empty_no_osds(failover: bool) -> None:
+    """The mons drop many of the upmaps as CRUSH changes, and the PGs would all move at once."""
+    driver, cluster = reweighted()
+    before = len(cluster.moved)
+    cluster.add_osds(4, 1.0)
+    driver.run(3)
+    if failover:
+        driver.restart()
+        driver.turn()
+    assert any(cluster.rejects(osd, pgid) for pgid in cluster.remapped()
+               for osd in {*cluster.pg[pgid].data} - {*cluster.pg[pgid].up})
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.run(40)
+    assert 'norebalance' in cluster.flags and len(cluster.moved) == before
+    cluster.most_moving, cluster.backfill_seconds = 0, 4.0
+    driver.ask('start')
+    driver.run_to('DONE', 1500)
+    assert cluster.most_moving <= 2
+
+
+def leaving(cluster: RetryingCluster, osd: int) -> FrozenSet[str]:
+    """Remapped PGs that leave the OSD."""
+    return frozenset(pgid for pgid in cluster.remapped()
+                     if osd in cluster.pg[pgid].data and osd not in cluster.pg[pgid].up)
+
+
+@pytest.mark.parametrize('osd', [2, 3])
+def test_a_reweight_that_is_lowered_in_mid_campaign_counts(osd: int) -> None:
+    """Also of an OSD that had a reweight below 1 before."""
+    driver, cluster = reweighted()
+    cluster.add_osds(4, 1.0)
+    driver.run(3)
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    cluster.reweigh(osd, 0.4)
+    driver.run_until(lambda: 'norebalance' not in cluster.flags, 15)
+    pgs = leaving(cluster, osd)
+    assert pgs and 'EVACUATING' in codes(driver.status)
+    driver.run_until(lambda: not leaving(cluster, osd), 60)
+    assert pgs <= {moved.pgid for moved in cluster.moved}
+
+
+@pytest.mark.parametrize('osd', [2, 3])
+def test_pgs_that_leave_as_a_campaign_begins_are_not_kept(osd: int) -> None:
+    driver, cluster = reweighted(osd, accept=RISKS)
+    pgs = leaving(cluster, osd)
+    cluster.backfill_seconds = 200.0
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.run(10)
+    assert pgs and leaving(cluster, osd) == pgs and 'norebalance' not in cluster.flags
+
+
+def test_a_campaign_that_takes_over_pins_knows_which_reweights_were_lowered() -> None:
+    driver, cluster = reweighted()
+    cluster.add_osds(4, 1.0)
+    driver.run(3)
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    cluster.backfill_seconds = 200.0
+    for osd in (2, 3):
+        cluster.reweigh(osd, 0.4)
+    driver.run_until(lambda: bool(leaving(cluster, 2) and leaving(cluster, 3)))
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    campaign = driver.loop.rebalance.campaigns.begin(driver.loop._observing.observe()[0])
+    assert campaign.crush.reweights == {**dict.fromkeys(range(0, 12, 2), 0.85), 3: 1.0}
