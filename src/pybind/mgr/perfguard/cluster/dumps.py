@@ -252,7 +252,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
     "unknown" until their OSDs report, or does not list them.
     """
     sums: Dict[str, int] = {}
-    inactive = transition = clean = deep = total = empty = waiting = toofull = recovering \
+    inactive = transition = clean = deep = total = empty = idle = waiting = toofull = recovering \
         = staying = 0
     for state, count in rows:
         words = set(state.split('+'))
@@ -273,6 +273,8 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
         # An undersized PG without objects is not degraded.
         if {'undersized', 'backfilling'} <= words and 'degraded' not in words:
             empty += count
+            if 'active' not in words:
+                idle += count
         if {'degraded', 'backfill_toofull'} <= words:
             toofull += count
         elif {'degraded', 'backfill_wait'} <= words:
@@ -285,7 +287,8 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
     return PgCounts(total=total + missing, active_clean=clean, inactive=inactive + missing,
                     in_transition=transition + missing, deep_scrubbing=deep,
                     unreported=missing + sums.get('unknown', 0),
-                    undersized_empty=empty, degraded_waiting=waiting, degraded_toofull=toofull,
+                    undersized_empty=empty, inactive_empty=idle, degraded_waiting=waiting,
+                    degraded_toofull=toofull,
                     degraded_recovering=recovering,
                     remapped_clean=staying,
                     **{word: sums.get(word, 0) for word in (

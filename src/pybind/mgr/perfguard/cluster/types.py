@@ -276,8 +276,10 @@ class PgCounts:
     snaptrim: int = 0
     #: PGs in transition that no OSD has reported to this mgr.
     unreported: int = 0
-    #: Backfilling and undersized, but not degraded: they have no objects.
+    #: Backfilling and undersized, but not degraded: they have no objects, or all have arrived.
     undersized_empty: int = 0
+    #: Of these, those that are inactive.
+    inactive_empty: int = 0
     #: Degraded, and waiting for a backfill reservation.
     degraded_waiting: int = 0
     #: Degraded, and waiting for room, as targets are too full for backfill.

@@ -28,11 +28,14 @@ ACTIVE = 'true'
 MOVEMENT_FLAGS = ('norebalance', 'nobackfill', 'norecover')
 NO_OPTIONS: Mapping[str, str] = {}
 #: A PG without objects is never degraded, so norebalance defers its backfill
-#: (PrimaryLogPG::start_recovery_ops). If it is undersized, its backfill has the priority of those
-#: of degraded PGs (PeeringState::get_backfill_priority), which wait until it gives its reservations
-#: back: as long as norebalance is set. If no other PG is unclean, only this one keeps the mons from
-#: trimming OSDMaps. After this time norebalance is cleared for some seconds: backfill without
-#: objects takes one. If that was not the cause, it is repeated later.
+#: (PrimaryLogPG::start_recovery_ops). So is the end of a backfill, if the primary publishes that
+#: all objects have arrived before the target has confirmed it (OP_BACKFILL_FINISH_ACK). If the PG
+#: is undersized, its backfill has the priority of those of degraded PGs
+#: (PeeringState::get_backfill_priority), which wait until it gives its reservations back: as long
+#: as norebalance is set. If it has fewer copies than min_size, clients wait for it. If no other PG
+#: is unclean, only this one keeps the mons from trimming OSDMaps. After this time norebalance is
+#: cleared for some seconds: backfill without objects takes one. If that was not the cause, it is
+#: repeated later.
 BLOCKED_SECONDS = 15.0
 GIVE_WAY_SECONDS = 45.0
 GIVE_WAY_AGAIN_SECONDS = 600.0
@@ -119,15 +122,15 @@ def _with_balancer_again(holds: Holds, settings: Settings, quiet: bool,
 
 
 def blocked_since(before: float, counts: PgCounts, now: float, is_prepared: bool) -> float:
-    """Since when PGs without objects may have kept degraded ones from backfill, or the mons from
-    trimming OSDMaps, in seconds since the epoch; 0.0: they do not. `before`: the result of the last
-    turn. `is_prepared`: an operator may change CRUSH at any time, and relies on norebalance; only
-    degraded PGs count.
+    """Since when PGs without objects may have kept degraded ones from backfill, clients waiting, or
+    the mons from trimming OSDMaps, in seconds since the epoch; 0.0: they do not. `before`: the
+    result of the last turn. `is_prepared`: an operator may change CRUSH at any time, and relies on
+    norebalance; OSDMaps do not count.
 
     While norebalance gives way, the harm no longer shows: it counts until all undersized PGs
     without objects have backfilled.
     """
-    harmful = counts.degraded_waiting > 0 or gives_way(before, now) \
+    harmful = counts.degraded_waiting > 0 or counts.inactive_empty > 0 or gives_way(before, now) \
         or counts.only_empty_unclean and not is_prepared
     if not counts.undersized_empty or not harmful:
         return 0.0

@@ -297,10 +297,13 @@ def _report_lifted_flag(draft: Draft) -> Draft:
 def _why_give_way(draft: Draft) -> str:
     """Text on the PGs that norebalance keeps from recovery."""
     counts = draft.observed.signals.counts
+    if counts.inactive_empty:
+        return '%s inactive, and norebalance defers their backfill' % pgs_are(
+            counts.inactive_empty)
     if counts.degraded_waiting:
-        return '%s degraded and cannot backfill: PGs without objects hold the reservations, and ' \
+        return '%s degraded and cannot backfill: PGs that are not hold the reservations, and ' \
             'norebalance defers these PGs' % pgs_are(counts.degraded_waiting)
-    return '%s undersized and without objects, and norebalance defers their backfill: the mons ' \
+    return '%s undersized but not degraded, and norebalance defers their backfill: the mons ' \
         'keep all OSDMaps meanwhile' % pgs_are(counts.undersized_empty)
 
 

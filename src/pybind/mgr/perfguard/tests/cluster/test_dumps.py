@@ -129,6 +129,10 @@ def test_degraded_pgs_that_lack_space_wait_for_no_reservation() -> None:
         degraded=1, remapped=1, backfilling=1, degraded_recovering=1)),
     ('active+undersized+remapped+backfilling', PgCounts(
         remapped=1, backfilling=1, undersized_empty=1)),
+    ('undersized+remapped+backfilling+peered', PgCounts(
+        inactive=1, remapped=1, backfilling=1, undersized_empty=1, inactive_empty=1)),
+    ('undersized+degraded+remapped+backfilling+peered', PgCounts(
+        inactive=1, degraded=1, remapped=1, backfilling=1, degraded_recovering=1)),
     # The rest is what the last primary reported, before it went down.
     ('stale+active+clean', PgCounts(inactive=1)),
     ('stale+active+undersized+degraded+laggy', PgCounts(inactive=1)),

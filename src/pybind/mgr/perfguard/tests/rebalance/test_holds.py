@@ -384,6 +384,14 @@ def test_since_when_pgs_without_objects_alone_keep_osdmaps(total: int, clean: in
     assert blocked_since(0.0, counts, 5000.0, True) == 0.0
 
 
+@pytest.mark.parametrize('is_prepared', [False, True])
+def test_norebalance_does_not_keep_pgs_inactive_beside_others_that_are_unclean(
+        is_prepared: bool) -> None:
+    counts = PgCounts(9, 2, undersized_empty=2, inactive_empty=1)
+    assert blocked_since(0.0, counts, 5000.0, is_prepared) == 5000.0
+    assert blocked_since(0.0, replace(counts, inactive_empty=0), 5000.0, is_prepared) == 0.0
+
+
 # ---- options that the mons refuse, and texts
 
 def test_an_option_that_is_refused_while_it_is_given_back_stays_on_record() -> None:

@@ -202,9 +202,26 @@ def test_norebalance_gives_way_to_pgs_without_objects_alone() -> None:
     lost_without_objects(machine)
     machine.until(lambda: not cluster.report_now().undersized_empty, turns=60)
     event, = (event for event in machine.events if 'norebalance is cleared' in event.what)
-    assert 'without objects, and norebalance defers their backfill' in event.why
+    assert 'not degraded, and norebalance defers their backfill' in event.why
     machine.until(lambda: not machine.campaign.holds.blocked and 'norebalance' in cluster.flags)
     assert machine.campaign.active
+
+
+def test_norebalance_gives_way_to_pgs_for_which_clients_wait() -> None:
+    """Other PGs cannot become clean."""
+    driver = Driver(FakeCluster(pgs=48, hosts=12))
+    driver.to_pinned()
+    cluster = driver.cluster
+    cluster.noout.add('osd.0')
+    cluster.take_down(0)
+    cluster.trouble = {'inactive': 1, 'in_transition': 0, 'undersized_empty': 1}
+    driver.run(60)
+    assert cluster.report_now().degraded and 'norebalance' in cluster.flags
+    cluster.trouble['inactive_empty'] = 1
+    driver.run_until(lambda: 'norebalance' not in cluster.flags, 20)
+    assert '1 PG is inactive, and norebalance defers' in str(driver.status['reasons'])
+    cluster.trouble = {}
+    driver.run_until(lambda: 'norebalance' in cluster.flags, 10)
 
 
 def test_norebalance_stays_for_the_operator_who_is_about_to_change_crush() -> None:
