@@ -147,7 +147,7 @@ class Observation:
     stats_period: float = 5.0
     #: PGs that leave OSDs which are to be emptied; see cluster/evacuation.py.
     evacuation: Evacuation = field(default_factory=dict)
-    #: OSDs that have a degraded PG.
+    #: OSDs that have a degraded PG, for the releases of single PGs; stop conditions use osd_counts.
     degraded_osds: FrozenSet[int] = frozenset()
     #: PGs by the OSDs of their acting sets, from the last reading, which may be minutes old. {}:
     #: all PGs are active+clean and none is deep-scrubbed, trimmed or laggy, or there is no reading

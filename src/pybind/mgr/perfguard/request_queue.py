@@ -37,7 +37,7 @@ STORE_SECONDS = 10.0
 #: module was disabled, and the operator does not expect it now; or its command has reported that
 #: the mons did not store it in time, and they did later.
 PROMISE_SECONDS = 600.0
-#: Seconds for which the same order may use a result that was too late for its command: the basis of
+#: Seconds for which an equal order may use a result that was too late for its command: the basis of
 #: its checks, such as free space, changes.
 RESULT_LATE_SECONDS = 300.0
 #: What to do about an order that takes longer, if not only give it again: the basis of a rollback

@@ -32,8 +32,8 @@ Result = TypeVar('Result')
 Found = TypeVar('Found', Adoption, Imported)
 
 
-#: Seconds for which the effects of an order that was a preview, or accepted less, serve the same
-#: order.
+#: Seconds for which the effects of an order that was a preview, or accepted less, serve an order in
+#: other words that has the same ones.
 COMPUTED_SECONDS = 300.0
 
 

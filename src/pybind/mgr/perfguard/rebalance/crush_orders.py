@@ -27,8 +27,8 @@ from .change import NO_PINS, NO_WEIGHTS, Change, Details
 from .what_if import growth, loss_of, lost_osds
 from .join_plan import bases_of, entries_needed, for_same_mons, plan_join
 from .least_moves import least_moves, moves_for_map, why_all_follow
-from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, Order, OrderFacts, check_map, check_names,
-                     map_back, reasons_not_new, weights_back)
+from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, WEIGHT_VERBS, Order, OrderFacts, check_map,
+                     check_names, map_back, reasons_not_new, weights_back)
 from .pg_num import (check_pg_num, final_numbers, pg_num_details, pg_num_ordered, pgs_by_split,
                      step_to)
 from .pool_change import first_moves, refuse_incomplete
@@ -132,7 +132,7 @@ class CrushOrders:
             check_pg_num(order.names, observation.osdmap)
         elif order.verb == 'balance':
             check_balance(order, observation)
-        elif order.verb in ('expand', 'drain', 'undrain'):
+        elif order.verb in WEIGHT_VERBS:
             # {}: the space on OSDs is not needed for names.
             check_names(order, self.facts(observation, space={}))
 
@@ -144,12 +144,12 @@ class CrushOrders:
         """
         facts = self._preview_facts(observation, rates)
         bounds = Bounds.of(options) if options.target == 'balanced' else None
-        # The other verbs, such as `expand` and `drain`, change CRUSH weights.
         verbs: Mapping[str, Callable[[Order, Observation, OrderFacts], Preview]] = {
+            **dict.fromkeys(WEIGHT_VERBS, partial(self._preview_weights, bounds)),
             'crushmap': partial(self._preview_map, bounds),
             'rule': partial(self._preview_rule, bounds),
             'pg_num': self._preview_pg_num, 'balance': self._preview_balance}
-        preview = verbs.get(order.verb, partial(self._preview_weights, bounds))
+        preview = verbs[order.verb]
 
         def work() -> Preview:
             return preview(order, observation, facts).with_balance_and_effects(

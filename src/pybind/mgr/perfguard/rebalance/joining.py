@@ -40,8 +40,9 @@ from .weights import SHARE_MIN, WeightChange
 #: Attempts after which the change counts as refused by the mons.
 CHANGE_SEND_TIMES = 3
 #: Maximum number of pins that are sent with a change, which always fit into one proposal of the
-#: mons. The weights of further OSDs wait for the next burst. PGs whose pins do not fit are remapped
-#: until they are pinned. If these were most PGs of a large cluster, clients would stall.
+#: mons. The weights of further OSDs wait for the next burst; the weight of one OSD, a map, a rule
+#: or a pg_num cannot be divided. PGs whose pins do not fit are remapped until they are pinned. If
+#: these were most PGs of a large cluster, clients would stall.
 MAX_BURST_PINS = 2000
 #: Maximum number of PGs on a drained OSD that an event names.
 NAMED_FEW_PGS = 10
@@ -295,7 +296,7 @@ def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) ->
     # removed after the change.
     settled = [pgid for pgid in draft.pins if pgid in future.pgs and pgid not in moves.pins]
     if change.moves_only:
-        # The goals are dropped once this basis has changed (`drop_stale_goals`).
+        # The goals are dropped once this basis has changed (`drop_goals_planned_once`).
         goals = GoalsMark(number=1, basis=basis(
             draft.observed.osdmap, draft.observed.crush, set(map(pool_of, moves.pins))))
         draft = draft.set(pinning=replace(draft.campaign.pinning, goals=goals))
@@ -305,12 +306,12 @@ def _move_first(draft: Draft, change: Change, future: Future, moves: Planned) ->
 
 
 def _await_recovery_between_passes(draft: Draft, change: Change) -> Optional[Draft]:
-    """As `_await_recovery`, before PGs move in a further pass: they recover one after the other,
-    and each would take one of the few passes."""
-    return _await_recovery(draft, change) if change.passes else None
+    """As `_await_recovery_of_pool`, before PGs move in a further pass: they recover one after the
+    other, and each would take one of the few passes."""
+    return _await_recovery_of_pool(draft, change) if change.passes else None
 
 
-def _await_recovery(draft: Draft, change: Change) -> Optional[Draft]:
+def _await_recovery_of_pool(draft: Draft, change: Change) -> Optional[Draft]:
     """Wait for PGs that cannot be pinned before they have recovered, if the change of their pool
     would remap more of them than it may (`harmful`): they leave OSDs that are to be emptied, or
     lack an OSD, which the operator may accept. None: there is nothing to wait for.
@@ -360,7 +361,7 @@ def _await_osds_or_divide(draft: Draft, change: Change) -> Optional[Draft]:
     change requires too many pins at once, wait for the preview of a smaller part of it. None: there
     is nothing to wait for. Not examined again once the burst is known (`gathers`)."""
     outlook = draft.observed.outlook
-    # moves_first: PGs have moved, and few may be remapped (`_await_recovery`, `_send`).
+    # moves_first: PGs have moved, and few may be remapped (`_await_recovery_of_pool`, `_send`).
     if change.gathers or change.moves_first or not isinstance(outlook, Future):
         return None
     planned = _planned(draft, change, outlook)
@@ -404,8 +405,8 @@ def _await_interval(draft: Draft, change: Change) -> Optional[Draft]:
 #: the waiting without a change.
 _WAITS: Sequence[Callable[[Draft, Change], Optional[Draft]]] = (
     _await_parts, _await_settings, _await_outlook, _leave_pgs_in_place, _refuse_blind,
-    _await_recovery_between_passes, _await_first_moves, _await_recovery, _await_osds_or_divide,
-    _await_interval)
+    _await_recovery_between_passes, _await_first_moves, _await_recovery_of_pool,
+    _await_osds_or_divide, _await_interval)
 
 
 def _forget_recovered(draft: Draft) -> Draft:

@@ -33,6 +33,8 @@ EARLIER_MAP = '"crushmap -i <file>" returns to a CRUSH map that was saved before
 _LESS = ': drain fewer OSDs, or into new ones ("expand <new> --drain <old>")'
 #: Why an OSD that has just booted is left out.
 UNREPORTED = 'has not reported yet whether it holds PGs'
+#: The verbs of orders that change CRUSH weights.
+WEIGHT_VERBS = ('expand', 'drain', 'undrain')
 #: The verb of an expansion of OSDs that are still to boot; see awaiting.py.
 AWAIT = 'expand --await'
 #: The verb of the preview of a loss; see what_if.py.

@@ -35,7 +35,7 @@ from .pinning import (are_many, audit, is_mixture, is_still, kept_on_osds, loose
                       unpinnable_excess)
 from .progress import Limits, charge, limit_of
 from .releasing import (adopt_unpinnable, all_stops, balancer_of_others, balancer_on, burdened_osds,
-                        drop_stale_goals, failing_osds, follow_accepted, keep, keep_stayers,
+                        drop_goals_planned_once, failing_osds, follow_accepted, keep, keep_stayers,
                         loose_moves, others_degraded, release_more, relieved_osds, stopped_moves)
 from .report import bill_event
 from .throttle import (beyond_ceiling, caps, limit, maps_to_trim, out_of_hours, pace_after_stop,
@@ -443,7 +443,8 @@ def _pinning(draft: Draft) -> Draft:
         draft = _accept_own_crush(draft)
     by_ceph_mgr = joining and _made_by_ceph_mgr(draft, change)
     # Many PGs that others have remapped keep norebalance set, and so PGs on an OSD that is to be
-    # emptied, for which the change of a pool may wait (`_await_recovery`): they are pinned now.
+    # emptied, for which the change of a pool may wait (`_await_recovery_of_pool`): these are pinned
+    # now.
     if not joining or by_ceph_mgr or _is_kept_by_loose(draft, change):
         draft = pin_remapped(draft)
     # A change is sent under norebalance, even while OSDs are to be emptied; but it may wait for
@@ -550,7 +551,7 @@ def _pinned_summary(draft: Draft) -> str:
 
 def _pinned(draft: Draft) -> Draft:
     """One turn of PINNED: pin what others remap, and wait for the start."""
-    draft = draft.then(drop_stale_goals, pin_remapped)
+    draft = draft.then(drop_goals_planned_once, pin_remapped)
     draft = _borrow_settings(draft, norebalance=not _yields_to_evacuation(draft))
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
     if draft.to_pin:
@@ -579,7 +580,7 @@ def _osds_arriving(draft: Draft) -> List[Reason]:
 def _releasing(draft: Draft) -> Draft:
     """One turn of RELEASING and HOLDING: pin what others have remapped, set the pace, and release
     PGs unless something holds them back."""
-    draft = draft.then(_end_pause, drop_stale_goals, pin_remapped)
+    draft = draft.then(_end_pause, drop_goals_planned_once, pin_remapped)
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
     # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
     unguarded = bool(draft.to_pin or excess or draft.campaign.pinning.sent

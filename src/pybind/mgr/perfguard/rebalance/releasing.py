@@ -304,7 +304,7 @@ def adopt_unpinnable(draft: Draft, moves: Mapping[str, Move]) -> Draft:
                      orders=replace(draft.campaign.orders, accepted_unpinnable=0))
 
 
-def drop_stale_goals(draft: Draft) -> Draft:
+def drop_goals_planned_once(draft: Draft) -> Draft:
     """Drop goals that were computed before a change of CRUSH, a reweight or a pool by others: they
     may overfill OSDs, or put two shards of a PG into one failure domain.
 

@@ -14,7 +14,7 @@ from .types import Phase
 STILL = 'norebalance; balancer and autoscaler off'
 ENDING = 'balancer and autoscaler off'
 #: Added while OSDMaps change: see wanted_mon_options (rebalance/holds.py).
-CHANGING = STILL + '; paxos_propose_interval of the mons'
+CHANGING = STILL + '; paxos_propose_interval of the mons while pins are sent'
 MOVING = ENDING + '; options of the mons, and those of the OSDs for copying and scrubs'
 _IN_VAIN = 'the change that PGs move for can no longer be made'
 

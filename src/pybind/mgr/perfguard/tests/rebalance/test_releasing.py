@@ -20,7 +20,7 @@ from perfguard.rebalance.moves import Move
 from perfguard.rebalance.releasing import (BALANCER_ON, EC_OPTIMIZATIONS, _breaks_rule, _chosen,
                                            _is_batch, _peering, _prime, _primed_epoch, _releasable,
                                            _without_displaced, adopt_unpinnable,
-                                           balancer_of_others, concerns, drop_stale_goals,
+                                           balancer_of_others, concerns, drop_goals_planned_once,
                                            foreign_flags, full_osds, ignores_degraded, keep,
                                            keep_stayers, loose_moves, others_degraded, present_load,
                                            recovering_own_pgs, release_more, stopped_moves,
@@ -294,7 +294,7 @@ def stale(pins: Mapping[str, PinRecord], **changes: Any) -> Draft:
 def test_outdated_goals_are_dropped() -> None:
     free = PinRecord(NO_ENTRY, NO_ENTRY, goal=OTHER)
     pins = {'1.0': GOAL, '1.1': free, '1.2': PIN, '1.3': GOAL, '1.4': free}
-    after = drop_stale_goals(stale(pins, in_flight={'1.3': FLIGHT, '1.4': FLIGHT}))
+    after = drop_goals_planned_once(stale(pins, in_flight={'1.3': FLIGHT, '1.4': FLIGHT}))
     assert after.new_pins == {'1.0': PIN} and after.unpins == {'1.1'}
     event, = after.events
     assert (event.what.split(':')[0], event.why) == ('2 PGs are not moved', 'run "balance" again')
@@ -308,12 +308,12 @@ def test_outdated_goals_are_dropped() -> None:
 def test_goals_that_are_valid_or_of_others_are_kept(pins: Dict[str, PinRecord],
                                                     changes: Dict[str, Any]) -> None:
     before = stale(pins, **changes)
-    assert drop_stale_goals(before) is before
+    assert drop_goals_planned_once(before) is before
 
 
 def test_outdated_goals_of_new_pins_are_dropped_as_well() -> None:
     before = stale({'1.1': GOAL}).note_pins({PG: GOAL}).forget_pins(['1.1'])
-    after = drop_stale_goals(before)
+    after = drop_goals_planned_once(before)
     assert after.new_pins == {PG: PIN} and after.unpins == {'1.1'}
 
 
