@@ -293,8 +293,8 @@ class Pinning:
 class Flights:
     """Released PGs that are moving."""
     in_flight: Mapping[str, Flight] = field(default_factory=dict)
-    #: PGs that were pinned back although a command with their release was not read back: the mons
-    #: may still receive it, for example from an mgr that was replaced.
+    #: PGs that were pinned back, or count as not released, although a command with their release
+    #: was not read back: the mons may still receive it, for example from an mgr that was replaced.
     recalled: Tuple[str, ...] = ()
     #: When data of PGs in flight was last seen to be copied; the number of misplaced objects in the
     #: last turn, only known to this mgr.

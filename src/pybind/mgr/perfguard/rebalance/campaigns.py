@@ -351,12 +351,13 @@ def _lacks_pins(campaign: Campaign) -> bool:
 def _taken_over(campaign: Campaign, now: float) -> Campaign:
     """The campaign of an earlier mgr, as this one continues it. The earlier mgr may have failed
     before it sent its commands, so its last attempt to send each does not count, except that at
-    least one attempt at a change and at each release remains: these may still arrive."""
+    least one attempt at a change remains: it may still arrive. No attempt to send a release counts,
+    as the conditions for it may have changed."""
     change = campaign.change
     if change is not None and change.stage is ChangeStage.SENT:
         change = replace(change, times=max(1, change.times - 1))
     flights = {pgid: flight if flight.confirmed is not None
-               else replace(flight, sent=max(1, flight.sent - 1))
+               else replace(flight, sent=0)
                for pgid, flight in campaign.flights.in_flight.items()}
     return replace(campaign, change=change, flights=replace(campaign.flights, in_flight=flights),
                    orders=campaign.orders.taken_over(now),

@@ -31,8 +31,10 @@ RELEASE_SEND_TIMES = 4
 def follow_flights(draft: Draft) -> Draft:
     """Confirm releases in the OSDMap, and repeat lost ones. A PG is no longer in flight once it has
     arrived, which counts as progress, stays where it is, or no longer exists, or once the mons have
-    refused its release."""
+    refused its release. Nor is one whose release an mgr that failed has not sent: it is decided
+    again whether and when the PG is released."""
     flights: Dict[str, Flight] = {}
+    unsent: List[str] = []
     changes: List[IntervalChange] = []
     newly_landed: List[Landed] = []
     # Predicates of single PGs read the state from before the loop.
@@ -45,6 +47,13 @@ def follow_flights(draft: Draft) -> Draft:
         if _is_refused(begin, pgid, flight):
             draft = _keep(draft, pgid, 'PG %s is not released' % pgid,
                           'the mons did not accept its release, sent %d times' % RELEASE_SEND_TIMES)
+            continue
+        if _may_be_unsent(begin, pgid, flight):
+            if draft.now - max(flight.since, draft.observed.unanswered_at) \
+                    <= draft.options.readback_timeout:
+                flights[pgid] = flight
+            else:
+                unsent.append(pgid)
             continue
         draft, flight = _observe(draft, pgid, flight)
         if _arrived(begin, pgid, flight):
@@ -59,9 +68,15 @@ def follow_flights(draft: Draft) -> Draft:
             newly_landed.append(landed(flight))
         else:
             flights[pgid] = flight
+    if unsent:
+        draft = draft.event('release', '%s still pinned: %s' % (
+            pgs_are(len(unsent)), listed(sorted(unsent))),
+            'the mgr that was to release them has failed before')
     draft = _note_progress(draft, begin.campaign, flights)
+    # The mons may still receive a release that this mgr considers unsent.
+    recalled = tuple(sorted({*begin.campaign.flights.recalled, *unsent}))
     return draft.set(
-        flights=replace(draft.campaign.flights, landed=still_uncounted(
+        flights=replace(draft.campaign.flights, recalled=recalled, landed=still_uncounted(
             (*begin.campaign.flights.landed, *newly_landed), draft.observed)),
         stalls=note_changes(begin.campaign.stalls, changes, draft.now, draft.observed.stats_period))
 
@@ -149,6 +164,17 @@ def _is_refused(draft: Draft, pgid: str, flight: Flight) -> bool:
             and flight.sent >= RELEASE_SEND_TIMES
             and draft.observed.osdmap.entry(pgid) == flight.pin.entry
             and draft.now - flight.since > draft.options.readback_timeout)
+
+
+def _may_be_unsent(draft: Draft, pgid: str, flight: Flight) -> bool:
+    """Whether only an mgr that failed may have sent the release of the PG, and the OSDMap still
+    shows the pin. The state of the cluster for which that mgr decided it may be long past. Once the
+    operator has ended the campaign without pins, the release is repeated."""
+    campaign = draft.campaign
+    return (flight.sent == 0 and flight.confirmed is None and flight.pin is not None
+            and draft.pin_of(pgid) is not None
+            and draft.observed.osdmap.entry(pgid) == flight.pin.entry
+            and (campaign.phase is not Phase.FINISHING or campaign.orders.keep))
 
 
 def _keep(draft: Draft, pgid: str, subject: str, why: str) -> Draft:

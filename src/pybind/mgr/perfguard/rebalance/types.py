@@ -155,7 +155,7 @@ class Flight:
     since: Time
     #: Its entry in the OSDMap while it moves.
     entry: UpmapEntry
-    #: How often the release was sent.
+    #: How often the release was sent; 0: maybe once or more, by an mgr that has failed since.
     sent: int = 1
     #: When the entry was read back from the OSDMap.
     confirmed: Optional[Time] = None

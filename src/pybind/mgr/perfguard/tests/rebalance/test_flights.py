@@ -302,6 +302,42 @@ def test_a_release_is_looked_for_in_the_osdmap(flight: Flight, entry: UpmapEntry
                                       'perfguard')] if expected == 'others' else [])
 
 
+UNSENT = replace(SENT, since=900.0, sent=0)
+
+
+@pytest.mark.parametrize('flight, phase, keep, cluster, expected', [
+    (UNSENT, 'RELEASING', False, STILL_PINNED, 'taken back'),
+    (UNSENT, 'HOLDING', False, STILL_PINNED, 'taken back'),
+    (UNSENT, 'ABORTING', False, STILL_PINNED, 'taken back'),
+    (UNSENT, 'FINISHING', True, STILL_PINNED, 'taken back'),
+    # The operator expects no pins in the end.
+    (UNSENT, 'FINISHING', False, STILL_PINNED, 'sent'),
+    (replace(UNSENT, sent=1), 'HOLDING', False, STILL_PINNED, 'sent'),
+    # What the mons have of it shows up to `readback_timeout` after this mgr became active.
+    (UNSENT, 'RELEASING', False, {**STILL_PINNED, 'unanswered_at': 993.5}, 'taken back'),
+    (UNSENT, 'RELEASING', False, {**STILL_PINNED, 'unanswered_at': 994.0}, 'awaited'),
+    (replace(UNSENT, since=994.0), 'RELEASING', False, STILL_PINNED, 'awaited'),
+    (UNSENT, 'RELEASING', False, MOVING, 'confirmed'),
+    # Half of it, which may be due to the mons, must not stay alone.
+    (replace(UNSENT, entry=PART, pin=replace(PIN, before=PART)), 'RELEASING', False,
+     {'entries': {PG: UpmapEntry(((3, 4),))}}, 'sent'),
+    (UNSENT, 'RELEASING', False, {**STILL_PINNED, 'pins': {}}, 'sent')])
+def test_a_release_that_an_earlier_mgr_may_not_have_sent(
+        flight: Flight, phase: str, keep: bool, cluster: Dict[str, Any], expected: str) -> None:
+    after = followed(flight, campaign={'phase': Phase(phase), 'keep': keep, 'recalled': ('1.7',)},
+                     **cluster)
+    flights = after.campaign.flights
+    assert (PG in flights.in_flight) == (expected != 'taken back')
+    assert bool(after.actions) == (expected == 'sent') and not after.unpins
+    assert flights.recalled == (('1.0', '1.7') if expected == 'taken back' else ('1.7',))
+    if expected == 'taken back':
+        assert events_of(after) == [('release', '1 PG is still pinned: 1.0')]
+    elif expected == 'confirmed':
+        assert flights.in_flight[PG].confirmed == NOW
+    else:
+        assert flights.in_flight[PG].sent == flight.sent + (expected == 'sent')
+
+
 # ---- times
 
 @pytest.mark.parametrize('changes, moving, counted', [
