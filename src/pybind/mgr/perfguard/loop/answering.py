@@ -28,6 +28,7 @@ class Answering:
        returned.
     3. `answer`: the orders whose commands wait.
     4. `shut_down_further`: the next step of a shutdown.
+    5. `wake`: at the end of the turn, the commands whose orders were answered.
     """
 
     def __init__(self, context: LoopContext, jobs: Jobs, note: Callable[[Event], None]) -> None:
@@ -117,6 +118,31 @@ class Answering:
                     self._answer(pending_order, observation, view, options)
         return [order for order in pending
                 if order.answer is not None or order.refused is not None]
+
+    def wake(self, answered: Sequence[PendingOrder]) -> None:
+        """Wake the commands of these orders. The turn has tried to journal the campaigns that they
+        have begun: an answer says if the mons do not have them, as nothing is sent before, and an
+        order is refused if another mgr is active now."""
+        try:
+            beginning = [pending for pending in answered
+                         if pending.answer is not None and pending.answer.get('campaign')]
+            # After a failure, the mons are not asked again: each question may take ten seconds.
+            if beginning and (self._jobs.journal.failure or not self._jobs.journal_is_stored()):
+                for pending in beginning:
+                    self._doubt(pending)
+        finally:
+            for pending in answered:
+                pending.done.set()
+
+    def _doubt(self, pending: PendingOrder) -> None:
+        """Note in an answer, or by a refusal, that the mons do not have what follows from it."""
+        failure, answer = self._jobs.journal.failure, pending.answer
+        if self._jobs.journal.fenced:
+            pending.refused = Refused(errno.EAGAIN, failure)
+        elif answer is not None:
+            pending.answer = {**answer, 'warnings': [
+                '%s; the order takes effect later, and may be lost if another mgr becomes active '
+                'before' % failure, *answer.get('warnings', ())]}
 
     def _answer(self, pending: PendingOrder, observation: Observation, view: View,
                 options: Options) -> None:

@@ -290,8 +290,7 @@ class Loop:
         try:
             self._rest_of_turn(observation, view, options)
         finally:
-            for pending in answered:
-                pending.done.set()
+            self._answering.wake(answered)
 
     def _limited_by_shutdown(self, options: Options) -> Options:
         """During a shutdown borrowed settings are given back, and none is borrowed without an

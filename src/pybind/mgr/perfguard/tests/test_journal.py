@@ -2,19 +2,21 @@
 """Nothing is sent that the mons have not journalled, and one mgr alone acts."""
 import errno
 from dataclasses import replace
-from typing import Any, List
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
 from ..mitigation.types import Revert
 from perfguard.errors import CHECK, Refused
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.shutdown import ShutdownOrder
 from perfguard.store import OWNER
 
 from .fakes.cluster import FakeCluster, MemoryKv
 from .fakes.driver import OPTIONS, Driver
 from .rebalance.test_joining import waiting
+from .test_crash_matrix import EXPAND, mappings, small
 
 
 def act(driver: Driver, way: str) -> Any:
@@ -51,6 +53,95 @@ def test_nothing_is_sent_while_writes_are_lost(way: str) -> None:
         driver.run_to('DONE')
     assert cluster.most_moving <= driver.options.max_pgs_in_flight
     assert not driver.kv.lost.keys() & {key for key in driver.kv.data if key.startswith('campaign')}
+
+
+def aborted(driver: Driver) -> None:
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+
+
+def with_a_plan(driver: Driver) -> None:
+    driver.give(PlanOrder(SAVE, 'p', EXPAND))
+
+
+#: Orders that begin a campaign, or roll one back, and what comes before them.
+BEGINNING: Dict[str, Tuple[Callable[[Driver], Any], Callable[[Driver], Any]]] = {
+    'expand': (str, lambda driver: EXPAND),
+    'drain': (str, lambda driver: Order('drain', ('osd.3',))),
+    'replace': (str, lambda driver: Order('replace', ('osd.3',))),
+    'import': (str, lambda driver: mappings(driver.cluster)),
+    'plan approve': (with_a_plan, lambda driver: PlanOrder(APPROVE, 'p')),
+    'rollback': (aborted, lambda driver: Order('rollback'))}
+
+
+def doubts(answer: Dict[str, Any]) -> List[str]:
+    """What the answer says about the journal."""
+    return [text for text in answer.get('warnings', ()) if 'journal' in text]
+
+
+@pytest.mark.parametrize('name', BEGINNING)
+def test_an_answer_says_that_the_mons_have_not_stored_the_campaign(name: str) -> None:
+    """If this mgr fails now, the order has no effect."""
+    before, order = BEGINNING[name]
+    driver = small(waiting=2)
+    before(driver)
+    driver.kv.losing = True
+    sent = len(driver.cluster.sent)
+    answer = driver.give(order(driver))
+    text, = doubts(answer)
+    assert answer['campaign'] == 1 and 'do not store' in text
+    driver.run(3)
+    assert len(driver.cluster.sent) == sent
+    driver.kv.losing = False
+    driver.run_to('DONE')
+
+
+@pytest.mark.parametrize('name', BEGINNING)
+def test_an_answer_does_not_mention_a_journal_that_is_stored(name: str) -> None:
+    before, order = BEGINNING[name]
+    driver = small(waiting=2)
+    before(driver)
+    assert doubts(driver.give(order(driver))) == []
+
+
+def test_an_answer_asks_mons_that_do_not_answer_only_once() -> None:
+    """Each question takes ten seconds, in which nothing is watched."""
+    driver = small(waiting=2)
+    asked: List[Any] = []
+    stored = driver.cluster.stored
+
+    def answers_once(keys: Sequence[str]) -> Any:
+        asked.append(keys)
+        return stored(keys) if len(asked) == 1 else {}
+
+    setattr(driver.cluster, 'stored', answers_once)
+    text, = doubts(driver.give(EXPAND))
+    assert 'cannot read the journal' in text and len(asked) == 2
+
+
+def test_a_preview_says_nothing_of_the_journal() -> None:
+    driver = small(waiting=2)
+    driver.kv.losing = True
+    assert doubts(driver.give(replace(EXPAND, dry_run=True))) == []
+
+
+def test_an_order_of_an_mgr_that_another_one_replaces_is_refused() -> None:
+    """At that moment: it has no effect."""
+    driver = small(waiting=2)
+    write = driver.kv.set_store
+
+    def replaced(key: str, value: Optional[str]) -> None:
+        write(key, value)
+        if key.startswith('campaign/'):
+            driver.kv.data[OWNER] = '4101 1.0'
+
+    setattr(driver.kv, 'set_store', replaced)
+    with pytest.raises(Refused) as refused:
+        driver.give(EXPAND)
+    assert refused.value.errno == errno.EAGAIN and '4101' in str(refused.value)
+    assert driver.cluster.sent == []
 
 
 def test_a_lost_pin_record_is_written_again() -> None:
