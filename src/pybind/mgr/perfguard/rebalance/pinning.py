@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pins PGs where their data is, and compares the pins with the OSDMap."""
+import enum
 from dataclasses import replace
 from typing import (AbstractSet, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional,
                     Sequence, Set)
@@ -9,7 +10,7 @@ from ..cluster.types import NO_ENTRY, NO_OSD, OsdSet, Placement, Pool, UpmapEntr
 from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
-from ..text import listed, pgs, pgs_are, plural
+from ..text import listed, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import (BEYOND_LIMIT, DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable,
                           broken_rule, has_no_target, lawful, merge_reason, next_merge_reason,
                           plan_partial_pin, without_targets)
@@ -49,6 +50,30 @@ class PinDecision(NamedTuple):
     forgets: bool = False
     #: Pinning.trials: the rule that it tries; 0: none.
     tries: int = 0
+
+
+class RemovalCode(enum.Enum):
+    """Who has removed a pin."""
+    NO_PG = 'NO_PG'
+    #: The mons, which keep no pair of items with an OSD that is out (OSDMap::clean_pg_upmaps). A
+    #: vector stays.
+    OUT = 'OUT'
+    OTHERS = 'OTHERS'
+
+
+#: What an event says of each.
+_REMOVAL_TEXTS = {
+    RemovalCode.NO_PG: ('no longer needed', 'pools were removed, or PGs were merged'),
+    RemovalCode.OUT: ('removed by the mons', 'they keep no upmap item of an OSD that is out (%s)'),
+    RemovalCode.OTHERS: ('removed outside perfguard',
+                         'by a command, or by the mons after a change of CRUSH')}
+
+
+class Removal(NamedTuple):
+    """Why the OSDMap shows nothing of a pin that was not released."""
+    code: RemovalCode
+    #: OSDs that are out.
+    osds: FrozenSet[int] = frozenset()
 
 
 def audit(draft: Draft) -> Draft:
@@ -165,7 +190,7 @@ def _find_lost(draft: Draft) -> Draft:
     or replaced."""
     osdmap, pinned = draft.observed.osdmap, draft.pins
     forgotten: List[str] = []
-    removed: List[str] = []
+    removed: Dict[str, Removal] = {}
     foreign: List[str] = []
     remnants: Dict[str, PinRecord] = {}
     for pgid in pinned.differing(osdmap):
@@ -176,21 +201,38 @@ def _find_lost(draft: Draft) -> Draft:
         if present in (pin.before, pin.leads_to):
             forgotten.append(pgid)  # released; a restart may bring its record back
         elif draft.pool(pgid) is None:
-            removed.append(pgid)
-        elif present and _is_remnant(present, pin):
+            removed[pgid] = Removal(RemovalCode.NO_PG)
+        elif not present:
+            removed[pgid] = _removal(draft, pin)
+        elif _is_remnant(present, pin):
             # The mons dropped some pairs, as they do when CRUSH changes: the rest is ours. Or this
             # pin was noted and not sent.
             remnants[pgid] = _remaining(draft, pin, present)
         else:
-            (foreign if present else removed).append(pgid)
+            foreign.append(pgid)
     draft = draft.forget_pins([*forgotten, *removed, *foreign]).note_pins(remnants)
-    if removed:
-        draft = draft.event(
-            'pins', '%s removed outside perfguard' % plural(len(removed), 'pin'),
-            'the pool, the PG or the upmap was removed: %s' % listed(sorted(removed)))
+    draft = _report_removed(draft, removed)
     if foreign:
         draft = draft.event('pins', '%s replaced outside perfguard' % plural(len(foreign), 'pin'),
                             'perfguard leaves them alone: %s' % listed(sorted(foreign)))
+    return draft
+
+
+def _removal(draft: Draft, pin: PinRecord) -> Removal:
+    """Why the OSDMap has no upmap of a PG that exists and was pinned."""
+    osds = draft.out & {osd for pair in pin.entry.items for osd in pair}
+    return Removal(RemovalCode.OUT, osds) if osds else Removal(RemovalCode.OTHERS)
+
+
+def _report_removed(draft: Draft, removed: Mapping[str, Removal]) -> Draft:
+    """The draft with an event for each reason why pins were removed."""
+    for code, (subject, why) in _REMOVAL_TEXTS.items():
+        osds = {pgid: removal.osds for pgid, removal in removed.items() if removal.code is code}
+        if osds:
+            if code is RemovalCode.OUT:
+                why = why % osds_text(frozenset().union(*osds.values()))
+            draft = draft.event('pins', '%s %s' % (plural(len(osds), 'pin'), subject),
+                                '%s: %s' % (why, listed(sorted(osds))))
     return draft
 
 

@@ -254,16 +254,18 @@ def test_pins_are_not_compared_while_the_change_is_on_its_way(
     (PIN, {'entries': {PG: PINNED}}, ''), (PIN, {}, 'forgotten'),
     (replace(PIN, goal=OTHERS), {'entries': {PG: OTHERS}}, 'forgotten'),
     (replace(PIN, goal=OTHERS), {}, 'forgotten'),
-    (PIN, {'entries': {PG: PINNED}, 'without': ['pool 1']}, 'removed'),
-    (PIN, {'entries': {PG: PINNED}, 'pools': {1: replace(POOLS[1], pg_num=0)}}, 'removed'),
+    (PIN, {'entries': {PG: PINNED}, 'without': ['pool 1']}, 'without PG'),
+    (PIN, {'entries': {PG: PINNED}, 'pools': {1: replace(POOLS[1], pg_num=0)}}, 'without PG'),
     (replace(PIN, before=OTHERS), {}, 'removed'), (PIN, {'entries': {PG: OTHERS}}, 'replaced'),
     (TWO, {'entries': {PG: PART}}, 'remains'), (PIN, {'new_map': False}, '')])
 def test_pins_that_the_osdmap_does_not_show(pin: PinRecord, cluster: Dict[str, Any],
                                             expected: str) -> None:
     after = audit(draft_of(pinning_of(), {PG: pin}, **cluster))
     assert after.unpins == (frozenset() if expected in ('', 'remains') else {PG})
-    assert events_of(after) == ([('pins', '1 pin %s outside perfguard' % expected)]
-                                if expected in ('removed', 'replaced') else [])
+    assert [what for _, what in events_of(after)] == {
+        'without PG': ['1 pin no longer needed'],
+        'removed': ['1 pin removed outside perfguard'],
+        'replaced': ['1 pin replaced outside perfguard']}.get(expected, [])
     assert after.new_pins == ({PG: replace(TWO, entry=PART)} if expected == 'remains' else {})
 
 
@@ -283,8 +285,40 @@ def test_lost_pins_are_reported_together() -> None:
             **dict.fromkeys(('1.3', '1.2'), PIN)}
     after = audit(draft_of(pinning_of(), pins, entries={'1.2': OTHERS, '1.3': OTHERS}))
     assert [(event.what, event.why) for event in after.events] == [
-        ('2 pins removed outside perfguard', 'the pool, the PG or the upmap was removed: 1.0, 1.1'),
+        ('2 pins removed outside perfguard', 'by a command, or by the mons after a change of '
+         'CRUSH: 1.0, 1.1'),
         ('2 pins replaced outside perfguard', 'perfguard leaves them alone: 1.2, 1.3')]
+
+
+OUT = {osd: replace(OSDS[osd], reweight=0.0) for osd in (0, 3)}
+
+
+@pytest.mark.parametrize('entry, out, by_mons', [
+    (PINNED, (3,), True), (PINNED, (0,), True), (PINNED, (), False),
+    (UpmapEntry(((4, 5),)), (0,), False),
+    # The mons keep a vector.
+    (UpmapEntry(vector=HERE), (0,), False)])
+def test_pins_that_the_mons_drop_when_an_osd_is_out(entry: UpmapEntry, out: Tuple[int, ...],
+                                                    by_mons: bool) -> None:
+    pin = PinRecord(OTHERS, entry)
+    after = audit(draft_of(pinning_of(), {PG: pin}, osds={osd: OUT[osd] for osd in out}))
+    event, = after.events
+    assert event.what == ('1 pin removed by the mons' if by_mons
+                          else '1 pin removed outside perfguard')
+    assert not by_mons or event.why == (
+        'they keep no upmap item of an OSD that is out (osd.%d): 1.0' % out[0])
+
+
+def test_why_pins_are_gone_is_reported_for_each_reason() -> None:
+    pins = {'1.0': PinRecord(OTHERS, PINNED), '1.1': PinRecord(OTHERS, UpmapEntry(((4, 0),))),
+            '1.2': PinRecord(OTHERS, UpmapEntry(((6, 5),))), '1.9': PinRecord(OTHERS, PINNED)}
+    after = audit(draft_of(pinning_of(), pins, osds=OUT))
+    assert [(event.what, event.why) for event in after.events] == [
+        ('1 pin no longer needed', 'pools were removed, or PGs were merged: 1.9'),
+        ('2 pins removed by the mons',
+         'they keep no upmap item of an OSD that is out (osd.0, osd.3): 1.0, 1.1'),
+        ('1 pin removed outside perfguard',
+         'by a command, or by the mons after a change of CRUSH: 1.2')]
 
 
 @pytest.mark.parametrize('removes, goal', [(False, None), (True, OTHERS)])
