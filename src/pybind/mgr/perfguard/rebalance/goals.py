@@ -269,11 +269,13 @@ def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
     moving = sum(1 for pin in pins.values() if pin.goal is not None and not pin.stays)
     worst = max((result.deviation for result in goals.balances.values()), default=0.0)
     limits = {result.limit for result in goals.balances.values()}
+    # Without one, all pools are where the change has led them.
+    balance = 'then every OSD has its share of %s to within %.2f PGs%s' % (
+        plural(len(goals.balances), 'pool'), worst, ''.join(
+            ', limited by ' + limit.text for limit in BalanceLimit if limit in limits)) \
+        if goals.balances else ''
     return Event('plan', '%s will move, %s will stay as upmaps' % (
-        pgs(moving), plural(sum(pin.stays for pin in pins.values()), 'pin')),
-        'then every OSD has its share of %s to within %.2f PGs%s' % (
-            plural(len(goals.balances), 'pool'), worst, ''.join(
-                ', limited by ' + limit.text for limit in BalanceLimit if limit in limits)))
+        pgs(moving), plural(sum(pin.stays for pin in pins.values()), 'pin')), balance)
 
 
 class _PoolGoals:
