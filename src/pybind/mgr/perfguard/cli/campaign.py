@@ -8,7 +8,7 @@ from ..cluster.types import Json
 from ..errors import Refused, code_of
 from ..rebalance import tables
 from ..rebalance.orders import Order
-from ..rebalance.plans import APPROVE, CHANGES, LS, RM, SAVE, SHOW, PlanOrder
+from ..rebalance.plans import APPROVE, LS, RM, SAVE, SHOW, PlanOrder
 from ..rebalance.report import summary
 from ..rebalance.requests import Request
 from ..rebalance.risks import accepted as codes_of
@@ -19,7 +19,7 @@ from ..tables import accepted
 from ..text import pgs_are, seconds_text
 from ..watch.stop_conditions import ABSENT_TEXT, LASTING
 from ..window import duration_seconds
-from .changes import order_of
+from .changes import PLANNABLE, order_of
 from .shell import (CommandResult, Handlers, line, patiently, reads, refuse_empty, show, spelled,
                     writes)
 
@@ -157,9 +157,9 @@ class CampaignCommands(Handlers):
                   drain: Optional[List[str]] = None,
                   inbuf: Optional[str] = None, accept: Optional[List[str]] = None) -> Json:
         """Save a preview of expand, drain, undrain, replace, rule, pg_num, balance or crushmap"""
-        if spelled(change) not in CHANGES:
+        if spelled(change) not in PLANNABLE:
             raise Refused(errno.EINVAL, 'cannot plan %.40r: must be one of %s'
-                          % (change, ', '.join(CHANGES)))
+                          % (change, ', '.join(PLANNABLE)))
         order = order_of(change, dict(
             what=what, weight=weight, prior_version=prior_version, inbuf=inbuf, accept=accept,
             by=by, deviation=deviation, max_movement=max_movement, upmaps_max=upmaps_max,

@@ -21,6 +21,9 @@ CHANGE_TEXTS: Dict[str, Plain] = {
     'replace': tables.replacement, 'rule': tables.order, 'pg_num': tables.order,
     'balance': tables.order, 'crushmap': tables.order, 'adopt': tables.adoption,
     'import': tables.importing, 'rollback': tables.order}
+#: Those that a plan may hold.
+PLANNABLE = tuple(change for change in CHANGE_TEXTS
+                  if change not in ('adopt', 'import', 'rollback'))
 #: Those that take a whole file, and those that take neither that nor names.
 _FILE_CHANGES, _NAMELESS_CHANGES = ('crushmap', 'import'), ('adopt', 'rollback')
 #: Argument that only some changes take -> these changes.

@@ -50,6 +50,7 @@ NAMED_POOLS = 10
 class BalanceChange(Change):
     """The change of a campaign that balances pools by upmaps alone."""
     kind: ClassVar[str] = 'balance'
+    fewer_pins: ClassVar[str] = 'lower --max-movement, or choose fewer pools'
     subject: ClassVar[str] = 'upmaps'
     moves_only: ClassVar[bool] = True
     why_first: ClassVar[str] = 'PGs move, and nothing else is changed'

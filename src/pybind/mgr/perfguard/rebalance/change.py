@@ -10,8 +10,8 @@ WANTED for its next part. It divides and closes a WeightChange only, whose metho
 import enum
 import zlib
 from dataclasses import dataclass, field, replace
-from typing import (Annotated, ClassVar, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple,
-                    TypeVar)
+from typing import (Annotated, ClassVar, FrozenSet, List, Literal, Mapping, NamedTuple, Optional,
+                    Tuple, TypeVar)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, Outlook
@@ -24,6 +24,8 @@ from .risks import Risk
 from .types import Action, PinRecord
 
 Kind = TypeVar('Kind', bound='Change')
+#: Keys of the details of previews: the verbs of their orders.
+DetailsKey = Literal['rule', 'pg_num', 'balance', 'crushmap']
 NO_WEIGHTS: Mapping[int, float] = {}
 _NO_OSDS: OsdSet = ()
 NO_PINS: Mapping[str, PinRecord] = {}
@@ -81,8 +83,8 @@ class Planned:
 @dataclass(frozen=True)
 class Details:
     """What a preview shows of a change besides its pins."""
-    #: The key of `shown` in the preview, and the verb of the order; '': nothing is shown.
-    key: str = ''
+    #: The key of `shown` in the preview; None: nothing is shown.
+    key: Optional[DetailsKey] = None
     shown: Document = field(default_factory=dict)
     #: Its PGs are released without having been pinned in the epoch of a change.
     moves_first: bool = False
@@ -101,6 +103,8 @@ class Details:
 class Change:
     #: Tells the kinds apart in the store.
     kind: ClassVar[str]
+    #: How to do with fewer pins.
+    fewer_pins: ClassVar[str]
     #: The subject of events.
     subject: ClassVar[str] = 'CRUSH'
     #: Before it is sent, all PGs must have reported since the last part.

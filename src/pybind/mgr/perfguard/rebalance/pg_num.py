@@ -45,6 +45,7 @@ _NUMBER = re.compile('0{0,9}[1-9][0-9]{0,9}')
 class PgNumChange(PoolChange):
     """It goes in steps: each is a pg_num and a pgp_num that the mons take at once."""
     kind: ClassVar[str] = 'pg_num'
+    fewer_pins: ClassVar[str] = 'change pg_num in several steps'
     value: ClassVar[str] = 'pgp_num'
     subject: ClassVar[str] = 'pg_num or pgp_num'
     #: PGs that were split have not reported yet.

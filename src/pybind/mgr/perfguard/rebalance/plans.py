@@ -30,8 +30,6 @@ from .types import Phase
 
 #: Verbs of PlanOrder.
 SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'plan approve'
-#: Orders that a plan may hold.
-CHANGES = ('expand', 'drain', 'undrain', 'crushmap', 'rule', 'pg_num', 'balance', 'replace')
 #: Maximum number of plans: each may contain a CRUSH map.
 MAX_PLANS = 20
 _PLAN_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')

@@ -36,6 +36,8 @@ from .types import Action, Bounds, SetPool
 @dataclass(frozen=True)
 class RuleChange(PoolChange):
     kind: ClassVar[str] = 'rule'
+    fewer_pins: ClassVar[str] = 'a rule cannot be changed for a part of the PGs; with a lower ' \
+        '--upmaps-max, more data moves and fewer upmaps remain'
     value: ClassVar[str] = 'CRUSH rule'
 
     #: The rule of the present part, and the final rule; None: the former is the final one.

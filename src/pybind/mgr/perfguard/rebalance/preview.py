@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import (Callable, Collection, DefaultDict, Dict, List, Mapping, Optional, Sequence,
-                    Tuple)
+                    Tuple, get_args)
 
 from ..cluster.ports import Future, NoFuture, Outlook
 from ..cluster.types import ConfigEntry, Document, Json, Signals, Space, UpmapEntry, pool_of
@@ -22,7 +22,7 @@ from ..watch.stop_conditions import Touched
 from . import copying
 from .campaign import AnyChange, Campaign, Origin
 from .capacity import CapacityChange, CrushAndSpace, capacity_change, unreported
-from .change import Details, Planned
+from .change import Details, DetailsKey, Planned
 from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, pin_limit, why_too_many_pins
 from .goals import Balanced, preview_balance
 from .holds import reconcile, wanted_mon_options
@@ -236,19 +236,9 @@ def costs(observation: Observation, options: Options) -> Document:
 
 # ---- The effects of an order
 
-#: How to do with fewer pins, by verb.
-_FEWER_PINS = {
-    'crushmap': 'apply the change in several steps, or with --upmaps-max, with which more data '
-                'moves',
-    'rule': 'a rule cannot be changed for a part of the PGs; with a lower --upmaps-max, more data '
-            'moves and fewer upmaps remain',
-    'pg_num': 'change pg_num in several steps',
-    'balance': 'lower --max-movement, or choose fewer pools',
-    'rollback': 'end the campaign ("campaign abort", then "finish --keep") and "drain" or '
-                '"undrain" the OSDs, which comes in tranches'}
-
-#: Keys of the details of previews.
-KINDS_OF_DETAILS = ('rule', 'pg_num', 'balance', 'crushmap')
+#: How a rollback does with fewer pins.
+_FEWER_PINS = 'end the campaign ("campaign abort", then "finish --keep") and "drain" or ' \
+    '"undrain" the OSDs, which comes in tranches'
 #: Maximum number of unpinnable PGs that an answer lists.
 NAMED_PGS = 50
 
@@ -441,8 +431,9 @@ class Preview:
         """The risk of more pins than the mons should check, unless they come in tranches."""
         why = '' if self.in_tranches(order, observation) else why_too_many_pins(
             self.most_pins, options, observation.osdmap)
-        return [Risk(Code.PIN_LIMIT, '%s: %s' % (why, _FEWER_PINS.get(
-            order.verb, 'change fewer OSDs at a time')), errno.E2BIG)] if why else []
+        return [Risk(Code.PIN_LIMIT, '%s: %s' % (
+            why, _FEWER_PINS if order.verb == 'rollback' else self.change.fewer_pins),
+                     errno.E2BIG)] if why else []
 
     def in_tranches(self, order: Order, observation: Observation) -> bool:
         """Whether the change comes in tranches if it requires too many pins."""
@@ -496,7 +487,7 @@ class Preview:
         return {
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
             'weights': {'osd.%d' % osd: weight for osd, weight in self.change.weights.items()},
-            **dict.fromkeys(KINDS_OF_DETAILS),
+            **dict.fromkeys(get_args(DetailsKey)),
             **({self.details.key: self.details.shown} if self.details.key else {}),
             # Whether the mapping is known, so that the pins can be sent with the change: over
             # `bursts` epochs if they are many.

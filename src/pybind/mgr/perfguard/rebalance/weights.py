@@ -54,6 +54,7 @@ def _stored_units(weight: float) -> int:
 @dataclass(frozen=True)
 class WeightChange(Change):
     kind: ClassVar[str] = 'weights'
+    fewer_pins: ClassVar[str] = 'change fewer OSDs at a time'
 
     weights: Mapping[int, float] = field(default_factory=dict)
     drained: OsdSet = ()

@@ -21,6 +21,8 @@ from .types import Action, Bounds, PinRecord, SetCrushMap
 @dataclass(frozen=True)
 class MapChange(PassingChange):
     kind: ClassVar[str] = 'map'
+    fewer_pins: ClassVar[str] = 'apply the change in several steps, or with --upmaps-max, with ' \
+        'which more data moves'
     why_first: ClassVar[str] = 'the new CRUSH map does not allow PGs to stay'
 
     #: The version of CRUSH when it was ordered, then when it was sent: the new map replaces that

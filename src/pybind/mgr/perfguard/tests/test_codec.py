@@ -160,6 +160,10 @@ def test_every_kind_of_change_is_stored_under_its_own_name() -> None:
         decode(AnyChange, {'kind': 'other'})
 
 
+def test_every_kind_of_change_says_how_it_needs_fewer_pins() -> None:
+    assert len({change.fewer_pins for change in CHANGES}) == len(CHANGES)
+
+
 @given(st.dictionaries(PGIDS, PINS, max_size=4))
 def test_pins(pins: Dict[str, PinRecord]) -> None:
     assert again(Mapping[str, PinRecord], pins) == pins
