@@ -2,7 +2,9 @@
 """What each command asks of the loop, what it answers, and which arguments are at their limits."""
 import errno
 import json
+import re
 import types
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List, Tuple
 
@@ -17,6 +19,7 @@ from perfguard.rebalance.orders import LOSE, Order
 from perfguard.rebalance.plans import APPROVE, LS, RM, SAVE, SHOW, PlanOrder
 from perfguard.rebalance.requests import Request
 from perfguard.shutdown import ShutdownOrder
+from perfguard.web.routes import ROUTES
 from perfguard.why.causes import Why
 
 from .fakes.driver import Driver
@@ -136,6 +139,20 @@ def test_the_loss_of_osds_is_no_change(mgr_stub: types.ModuleType) -> None:
         with pytest.raises(Refused) as refused:
             order_of(change, given)
         assert str(refused.value) == 'unknown change %r: must be one of %s' % (change, known)
+
+
+def test_each_list_of_changes_has_all_of_them(mgr_stub: types.ModuleType) -> None:
+    from perfguard.cli.campaign import CampaignCommands
+    from perfguard.cli.changes import CHANGE_TEXTS, PLANNABLE
+    for handler, changes in (('preview', (*CHANGE_TEXTS, LOSE)), ('plan_save', PLANNABLE)):
+        (field,) = [field for route in ROUTES if route.handler == handler
+                    for field in route.fields if field.name == 'change']
+        assert field.about == '%s or %s' % (', '.join(changes[:-1]), changes[-1])
+    assert field.about in str(CampaignCommands.plan_save.__doc__)
+    # Those of the page.
+    page = Path(__file__).resolve().parents[1] / 'web' / 'src' / 'orders.ts'
+    (texts,) = re.findall(r'const CHANGES = \[(.*?)\]', page.read_text(), re.S)
+    assert set(re.findall(r"'(\w+)'", texts)) == set(PLANNABLE)
 
 
 def test_growth_takes_a_class_and_buckets(mgr_stub: types.ModuleType) -> None:

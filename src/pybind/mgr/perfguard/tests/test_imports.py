@@ -2,6 +2,7 @@
 """Which part of the package may import which, checked on the imports themselves."""
 import ast
 import copy
+import importlib
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Dict, FrozenSet, Iterator, List, Mapping, Set, Tuple, get_type_hints
@@ -9,6 +10,7 @@ from typing import Dict, FrozenSet, Iterator, List, Mapping, Set, Tuple, get_typ
 import pytest
 
 from perfguard.rebalance.campaign import Campaign
+from perfguard.store import RECORDS, VERIFIED
 
 PACKAGE = Path(__file__).resolve().parents[1]
 #: Nouns at the root that every part may use. They import one another and cluster/ alone.
@@ -109,6 +111,25 @@ def edges() -> Iterator[Tuple[str, str]]:
     for name in MODULES:
         for source in own_imports(name):
             yield name, source
+
+
+def documents() -> Iterator[str]:
+    """Names of stored documents, or prefixes of several, that calls of the store name."""
+    for name, module in MODULES.items():
+        for call in ast.walk(module):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) \
+                    and ast.unparse(call.func.value).endswith('store'):
+                for part in (each for arg in call.args[:1] for each in ast.walk(arg)):
+                    if isinstance(part, ast.Name) and part.id.isupper():
+                        yield getattr(importlib.import_module('perfguard.' + name), part.id)
+
+
+def test_every_document_describes_changes_of_the_cluster_or_is_a_record() -> None:
+    found = {name for name in documents() if not name.startswith(VERIFIED)}
+    assert len({*documents()}) > 20
+    # Only the texts of a refusal need what a CRUSH map replaces. The mark of the active mgr is read
+    # back before each record.
+    assert {name.rstrip('/') for name in found} - RECORDS == {'crushbase', 'owner'}
 
 
 def test_every_import_of_the_package_is_known() -> None:

@@ -3,20 +3,21 @@
 import errno
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, get_args
 
 import pytest
 
 from perfguard.cluster.tool_thread import ToolJob
 from perfguard.cluster.types import Document, PgCounts, Signals, Space
 from perfguard.errors import Code, Reason, Refused
-from perfguard.rebalance.campaign import NO_CAMPAIGN, Campaign, OwnCrush, Rollback
+from perfguard.rebalance.campaign import NO_CAMPAIGN, AnyChange, Campaign, OwnCrush, Rollback
 from perfguard.rebalance.balancing import BalanceChange
 from perfguard.rebalance.campaign_orders import (
     COMPUTED_SECONDS, CampaignOrders, _acceptable, _bare, begin_rollback, check_rollback, not_fit)
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.pg_num import PgNumChange
+from perfguard.rebalance.pool_change import PoolChange
 from perfguard.rebalance.preview import Preview
 from perfguard.rebalance.queued import QueuedOrder, WaitingOrder
 from perfguard.rebalance.types import Phase
@@ -59,7 +60,8 @@ def test_campaigns_that_can_be_rolled_back(campaign: Campaign) -> None:
     (a_campaign(replace(CHANGE, closing=True), trigger='rule'), errno.EPERM,
      'campaign 4 has changed the CRUSH rule or pg_num of a pool: wait until it is DONE, or '
      '"campaign abort" first, then "rule" with the value from before'),
-    (a_campaign(replace(CHANGE, closing=True), trigger='pg_num'), errno.EPERM, '"pg_num" with'),
+    *[(a_campaign(replace(CHANGE, closing=True), trigger=kind.kind), errno.EPERM,
+       '"%s" with' % kind.kind) for kind in get_args(AnyChange) if issubclass(kind, PoolChange)],
     (a_campaign(replace(CHANGE, stage=ChangeStage.SENT)), errno.EBUSY,
      'campaign 4 is changing CRUSH: try again in a few seconds, or "campaign abort" first'),
     (a_campaign(replace(CHANGE, stage=ChangeStage.WANTED)), errno.EBUSY,
