@@ -7,6 +7,7 @@ that is late, and with commands of the dead mgr that reach the mons late.
 import json
 import os
 import random
+import types
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
@@ -18,13 +19,17 @@ from perfguard.rebalance.campaign_store import CampaignStore
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.orders import AWAIT, Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
+from perfguard.rebalance.replacing import REPLACE
 from perfguard.rebalance.risks import RISKS
 from perfguard.shutdown import ShutdownOrder
 
 from .fakes.crash_play import CrashPlay, CrashStory, Step, asked, ordered, unlike, waited
 from .fakes.driver import OPTIONS, Driver
 from .fakes.ruled_cluster import RULES, RuledCluster
+from .fakes.split_cluster import SplitCluster
 from .fakes.straw_cluster import AuditedCluster
+from .rebalance.test_adopting import pin_by_script
+from .rebalance.test_map_change import MappedCluster
 from .rebalance.test_mappings import a_pair, text
 
 ALL = bool(os.environ.get('PERFGUARD_CRASHES'))
@@ -138,6 +143,19 @@ def ruled_evenly() -> Driver:
     return ruled('hosts')
 
 
+def split(pgs: int, lag: int) -> Callable[[], Driver]:
+    return lambda: Driver(SplitCluster(pgs=pgs, lag=lag), OPTIONS)
+
+
+def adopting() -> Driver:
+    cluster = AuditedCluster(pgs=6)
+    cluster.flags.add('norebalance')
+    cluster.add_osds(2, 1.0)
+    pin_by_script(cluster)
+    cluster.flags.clear()
+    return Driver(cluster, OPTIONS)
+
+
 def stories(lag: int = 0) -> List[CrashStory]:
     def driver(**more: Any) -> Callable[[], Driver]:
         return lambda: small(lag, **more)
@@ -198,6 +216,15 @@ def stories(lag: int = 0) -> List[CrashStory]:
             ordered(Order('undrain', ('osd.3',)), begun(2)), waited(ended(2))], returns=True),
         CrashStory('crushmap', driver(waiting=2), [
             ordered(Order('crushmap', crush_map=crush_map()), begun()), waited(ended())]),
+        CrashStory('crushmap, PGs move first', mapped, [
+            ordered(Order('crushmap', crush_map=mapped().cluster.map_with({'hosts': 'racks'})),
+                    begun()), waited(ended())]),
+        CrashStory('pg_num', split(8, lag), [
+            ordered(Order('pg_num', ('rep', '12')), begun()), waited(ended())]),
+        CrashStory('pg_num, merges', split(8, lag), [
+            ordered(Order('pg_num', ('rep', '6')), begun()), waited(ended())], returns=True),
+        CrashStory('adopt', adopting, [ordered(Order('adopt'), has_stored_pins),
+                                       waited(ended())]),
         CrashStory('plan', driver(waiting=2), [
             ordered(PlanOrder(SAVE, 'p', EXPAND), lambda d: bool(plans(d)) or begun()(d)),
             ordered(PlanOrder(APPROVE, 'p'), begun()), waited(ended())]),
@@ -225,6 +252,10 @@ def stories(lag: int = 0) -> List[CrashStory]:
 
 def plans(driver: Driver) -> Any:
     return driver.loop.rebalance.plans.saved.all()
+
+
+def mapped() -> Any:
+    return Driver(MappedCluster(pgs=5), replace(OPTIONS, target='balanced'))
 
 
 STORIES = {story.name: story for story in stories()}
@@ -269,6 +300,13 @@ def test_the_clock_of_the_next_mgr_differs(name: str) -> None:
         print('%s, %+d s: %d of %d turns' % (name, seconds, len(turns), without.turns - 1))
         found = {turn: unlike(story, ending, None, jump=(turn, seconds)) for turn in turns}
         assert {turn: text for turn, text in found.items() if text is not None} == {}
+
+
+def test_every_change_has_a_story(mgr_stub: types.ModuleType) -> None:
+    from perfguard.cli.changes import CHANGE_TEXTS
+    orders = [step.order for story in STORIES.values() for step in story.steps]
+    # A replacement is a drain, and an expansion later: tests/rebalance/test_replacing.py.
+    assert {*CHANGE_TEXTS} - {getattr(order, 'verb', '') for order in orders} == {REPLACE}
 
 
 # ---- instants that mattered

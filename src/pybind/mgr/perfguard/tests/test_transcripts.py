@@ -4,6 +4,8 @@
 A story that ends otherwise is no defect if that was the purpose of the change: record it again
 (fakes/transcript.py says how), and read the difference.
 """
+import re
+import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
@@ -25,7 +27,7 @@ from .mitigation.test_controller import Mitigated
 from .mitigation.test_rescue import hurt
 from .rebalance.test_adopting import expanded as expanded_by_script
 from .rebalance.test_phases import out_of_hours
-from .test_crash_matrix import mappings, ruled, small
+from .test_crash_matrix import crush_map, mapped, mappings, ruled, small
 from .watch.test_controller import Watched
 
 #: Time windows are in local time.
@@ -245,6 +247,10 @@ STORIES: Dict[str, Callable[[], Told]] = {
     'rule-least-moves': lambda: Told(ruled('hosts', 'balanced')).order(
         'rule', 'rep', 'racks').done(),
     'pg-num': lambda: Told(Driver(SplitCluster(pgs=8))).order('pg_num', 'rep', '16').done(),
+    'crushmap': lambda: Told(small(waiting=2)).order(
+        'crushmap', crush_map=crush_map()).done(),
+    'crushmap-moves-first': lambda: Told(mapped()).order(
+        'crushmap', crush_map=mapped().cluster.map_with({'hosts': 'racks'})).done(),
     'import': imported,
     'adopt': adopted,
     'plan-in-the-queue': queued,
@@ -296,6 +302,12 @@ def test_a_story_ends_as_recorded(name: str) -> None:
 
 def test_each_transcript_has_its_story() -> None:
     assert {path.stem for path in RECORDED.glob('*')} == set(STORIES)
+
+
+def test_every_change_has_its_story(mgr_stub: types.ModuleType) -> None:
+    from perfguard.cli.changes import CHANGE_TEXTS
+    texts = '\n'.join(path.read_text() for path in RECORDED.glob('*'))
+    assert {*CHANGE_TEXTS} <= {*re.findall(r's  > (\w+)', texts)}
 
 
 def test_a_difference_is_noticed() -> None:

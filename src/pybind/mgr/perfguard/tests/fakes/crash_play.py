@@ -29,6 +29,7 @@ class Step:
     """What is done until `done` is true."""
     act: Callable[[Driver], Any]
     done: Check
+    order: Any = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class CrashStory:
 
 
 def ordered(order: Any, done: Check) -> Step:
-    return Step(lambda driver: driver.loop.requests.submit(order), done)
+    return Step(lambda driver: driver.loop.requests.submit(order), done, order)
 
 
 def asked(verb: str, done: Check, **more: Any) -> Step:
