@@ -22,7 +22,7 @@ from ..watch.stop_conditions import NOTHING, Touched
 from .expectations import Layout, layouts_of
 from .limits import AffectedClients, Loaded
 from .osd_bench import BENCH, BENCH_SECONDS, StoreRun
-from .orders import (CheckedRun, DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder,
+from .orders import (CheckedRun, DroppedSchedule, ImportedRun, NewSchedule, RunOrder,
                      check_run, ignores_clients, stop_reasons)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, Archive,
                       RunHistory, RunRecord, imported_record, setting_of)
@@ -37,7 +37,6 @@ from .worker.protocol import NO_FILES, other_version
 
 log = logging.getLogger(__name__)
 
-Order = Union[RunOrder, RunId, ImportedRun, NewSchedule, DroppedSchedule]
 Run = Union[ProbeRun, StoreRun]
 
 #: Documents in the store: the active run with its resources; schedules and baselines.

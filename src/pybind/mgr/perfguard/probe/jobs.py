@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from ..text import listed
 from .types import AGAIN, ALONE, RADOS, RBD, TOGETHER, BadJob, Job, JobStep, Stream, Target
 
-KIB, MIB = 1 << 10, 1 << 20
+MIB = 1 << 20
 
 RW = ('read', 'write', 'randread', 'randwrite', 'rw', 'randrw')
 #: Synonyms in fio.

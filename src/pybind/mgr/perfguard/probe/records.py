@@ -170,7 +170,7 @@ MOST_DRIVES = 20
 OPTIONS_READ = 'options'
 
 
-def redundancy_text(size: int, data_shards: int = 0) -> str:
+def redundancy_text(size: int, data_shards: int) -> str:
     """The redundancy of a pool. `data_shards`: of an erasure-coded one; 0: it is replicated."""
     return 'erasure coded %d+%d' % (data_shards, size - data_shards) \
         if data_shards else plural(size, 'replica')

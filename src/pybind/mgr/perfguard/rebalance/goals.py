@@ -487,8 +487,7 @@ class Balanced:
 
 
 def preview_balance(planned: Planned, future: Future, observation: Observation, bounds: Bounds,
-                    space: Mapping[int, Space] = {},
-                    settled_pools: Collection[int] = ()) -> Balanced:
+                    space: Mapping[int, Space], settled_pools: Collection[int]) -> Balanced:
     """The end state of the pools with pins, as a preview shows it before a change is made.
     `planned`: the pins; `future`: the mapping of all PGs of these pools with the change; `bounds`:
     of the balance; `space`: by OSD; `settled_pools`: those whose pins become upmaps, since their

@@ -218,7 +218,7 @@ def may_stay(pool: Pool, acting: OsdSet, crush: CrushRules, out: Container[int])
 
 
 def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
-                  ordered: int, finals: Optional[Mapping[str, OsdSet]] = None) -> int:
+                  ordered: int, finals: Optional[Mapping[str, OsdSet]]) -> int:
     """The rule under which every PG may be where it is and where it ends: if possible the present
     one, else the one with the largest failure domain. Raises Refused if there is none.
 

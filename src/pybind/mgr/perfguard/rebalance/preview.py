@@ -465,7 +465,7 @@ class Preview:
             return []
         return moved_by_weights(self.planned, self.outlook, observation.osdmap)
 
-    def _unpinnable_risk(self, options: Options, not_at_once: Collection[str] = ()) -> List[Risk]:
+    def _unpinnable_risk(self, options: Options, not_at_once: Collection[str]) -> List[Risk]:
         """The risk that too many PGs cannot be pinned, and move outside the caps. `not_at_once`:
         PGs that do not count, for example those of which each tranche moves a few."""
         # Without PGs that have nowhere to move (INCOMPLETE).

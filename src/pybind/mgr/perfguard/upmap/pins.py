@@ -303,7 +303,7 @@ def _pin(new_entry: UpmapEntry, present: UpmapEntry) -> Pin:
     return Pin(new_entry, new_entry != present)
 
 
-def items_by_position(raw: OsdSet, final: OsdSet, existing: Items = ()) -> Optional[Items]:
+def items_by_position(raw: OsdSet, final: OsdSet, existing: Items) -> Optional[Items]:
     """Pairs that turn ``raw`` into ``final``, position by position; None if no pairs can.
 
     Each OSD leaves the set before it enters another position: a pair whose target is still in

@@ -465,7 +465,7 @@ class PeerFinding(NamedTuple):
         sigma = max(baseline.sigma(), comparison.op_sigma)
         return change >= math.log(lowest_score) and change >= MIN_DEVIATIONS * sigma
 
-    def is_still_slow(self, ratio: float, baseline: Optional[ScoreBaseline] = None) -> bool:
+    def is_still_slow(self, ratio: float, baseline: Optional[ScoreBaseline]) -> bool:
         """Whether a slow OSD is still slow against its peers or its own baseline, as for is_slow().
         Its allowance does not apply, and smaller deviations and excesses suffice. `ratio`: slowdown
         below which it is healthy again (SlowSettings.clear_ratio)."""

@@ -349,7 +349,6 @@ def test_a_drained_osd_that_has_left_crush_and_not_the_osdmap() -> None:
     assert orders._records == {2: Drained(1.0)}
 
 
-GOING_BACK = replace(NO_CAMPAIGN, rollback=Rollback(WeightChange(weights={})))
 CLOSING = campaign_of(1, Phase.RELEASING, 900.0,
                       change=WeightChange(weights={3: 0.0}, closing=True))
 

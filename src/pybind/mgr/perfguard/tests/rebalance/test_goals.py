@@ -36,7 +36,6 @@ from .test_orders import crush
 
 BALANCED = replace(OPTIONS, target='balanced', max_extra_movement=100.0)
 ITEMS = UpmapEntry(((1, 2),))
-VECTOR = UpmapEntry(vector=(3, 2, 1))
 
 
 def spread(cluster: FakeCluster, pool: int) -> float:

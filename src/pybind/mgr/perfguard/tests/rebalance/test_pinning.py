@@ -569,7 +569,6 @@ def test_why_a_pg_cannot_be_pinned(phase: Phase, cluster: Dict[str, Any],
 
 OLD = replace(PIN, goal=OTHERS, raw=(7, 6, 5), was=OTHERS)
 VECTOR = UpmapEntry(vector=(0, 1, 2))
-SWAP: Dict[str, Any] = {'up': {PG: (1, 0, 2)}}
 
 
 @pytest.mark.parametrize('pin, cluster, expected', [

@@ -216,7 +216,6 @@ def test_a_whole_turn() -> None:
 # ---- norebalance
 
 EVACUATION: Dict[str, Any] = {'up': {PG: THERE}, 'evacuation': {PG: (0,)}}
-BLOCKED = {'blocked': 985.0}
 WAITING = counts(degraded_waiting=3)
 
 
