@@ -26,8 +26,8 @@ PART_BYTES = 60000
 #: Prefix of what was set aside, and the suffix of the mark of documents that were lost by that.
 ASIDE, LOST = 'damaged/', '/lost'
 #: Documents on changes that campaigns and the mitigation have made to the cluster.
-STATE = ('campaign', 'mitigation', 'rescues', 'replacements', 'await', 'crushmap', 'crushbefore',
-         'drained', 'added', 'shutdown', 'unpinnable', 'pins/', 'led/')
+STATE = ('campaign', 'mitigation', 'rescues', 'replacements', 'await', 'crushmap', 'crushbase',
+         'crushbefore', 'drained', 'added', 'shutdown', 'unpinnable', 'pins/', 'led/')
 PLANS_PREFIX = 'plans/'
 #: Documents that the mons must have stored before the commands that they describe are sent.
 VERIFIED = (*STATE, 'probing', PLANS_PREFIX)

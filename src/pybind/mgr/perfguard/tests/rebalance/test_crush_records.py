@@ -125,6 +125,8 @@ def test_what_is_journalled_of_a_map_and_its_end() -> None:
     orders.journal(Preview(MapChange(), crush_map=b'new', order=Order('crushmap')), seen())
     assert orders.store.get(CRUSH_MAP) == base64.b64encode(b'new').decode()
     assert orders.store.get(CRUSH_BASE) == seen().crush.digest
+    # The map must not be set before the mons have both.
+    assert {CRUSH_MAP + '/head', CRUSH_BASE + '/head'} <= orders.store.unverified().keys()
     orders.remember(seen())
     orders.remove_maps()
     assert [orders.store.get(name) for name in (CRUSH_MAP, CRUSH_BASE, CRUSH_BEFORE)] == [None] * 3
