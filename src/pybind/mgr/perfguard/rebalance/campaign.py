@@ -380,9 +380,14 @@ class Campaign:
 
     def way_back(self, osdmap: OsdMap) -> str:
         """The command that undoes its change once it is aborted; '': there is none."""
-        if self.rolls_back:
+        if self.no_way_back:
             return ''
         return 'campaign rollback' if self.change is None else self.change.way_back(osdmap)
+
+    @property
+    def no_way_back(self) -> bool:
+        """Whether a rollback was ordered already, or CRUSH from before is not known."""
+        return self.rolls_back or self.crush.version < 0
 
     @property
     def rolls_back(self) -> bool:

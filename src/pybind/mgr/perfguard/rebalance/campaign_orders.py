@@ -153,6 +153,7 @@ class CampaignOrders:
                                  _acceptable(not_fit(observation, preview.touched)))
         self._check_new(observation, pool_name)
         self._refuse_not_accepted(waiting, observation, order, saved, preview)
+        self._campaigns.remember_crush(observation)
         self.reopen()
         self._crush_orders.journal(preview, observation)
         keep()

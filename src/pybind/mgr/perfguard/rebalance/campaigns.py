@@ -127,7 +127,8 @@ class Campaigns:
         if not self.current.id and self.pins:
             self.current = Campaign(
                 self.history.last_id or 1, Origin(self._clock()), Phase.ABORTED,
-                ended=self._clock(), held=True, left=len(self.pins), holds=Holds(prepared=True))
+                ended=self._clock(), held=True, left=len(self.pins), holds=Holds(prepared=True),
+                crush=OwnCrush(version=-1))
 
     # ---- the present state
 
@@ -170,8 +171,9 @@ class Campaigns:
         and its rollback would become impossible."""
         if self.current.held:
             raise Refused(errno.EBUSY, 'campaign %d is aborted and keeps PGs pinned: "campaign '
-                          'resume", "campaign rollback" or "campaign finish --keep" first'
-                          % self.current.id)
+                          'resume"%s or "campaign finish --keep" first' % (
+                              self.current.id,
+                              '' if self.current.no_way_back else ', "campaign rollback"'))
 
     def refuse_removing(self) -> None:
         """Raise Refused while a campaign that has not begun is being removed from the store: no
@@ -182,12 +184,21 @@ class Campaigns:
 
     # ---- its life
 
+    def remember_crush(self, observation: Observation) -> None:
+        """Journal CRUSH from before the next campaign for its rollback, once nothing else can
+        refuse its order. A campaign that continues an aborted one, after which nothing else has
+        changed CRUSH, keeps the map from before that one, if it is known. Raises Refused if the
+        map cannot be had."""
+        last = self.current
+        if not (last.held and last.crush.is_own(observation) and self._crush_orders.knows_before):
+            self._crush_orders.remember(observation)
+
     def begin(self, observation: Observation, trigger: str = 'operator', plan: str = '',
               plan_token: str = '') -> Campaign:
         """Begin the next campaign, which takes over the pins, the borrowed settings and the drained
         OSDs of an aborted one. It is not journalled yet: `put` does that, or the turn before it
         sends commands. Not to be called while a campaign that has not begun is being removed
-        (`removing`).
+        (`removing`), nor before `remember_crush`.
 
         `trigger`: 'operator', 'auto', or the verb of the order. `plan`, `plan_token`: of the saved
         plan that it executes; '': none.
@@ -199,7 +210,6 @@ class Campaigns:
         # Whatever could not be read does not count from now on, and is removed.
         self._context.store.acknowledge_losses()
         self._begun()
-        self._remember_crush(observation)
         self.current = Campaign(
             new_id, Origin(observation.now, trigger, observation.osdmap.epoch, plan, plan_token),
             Phase.PREPARED, phase_since=observation.now, target=self._options().target,
@@ -219,8 +229,8 @@ class Campaigns:
 
     def begin_after(self, observation: Observation, trigger: str) -> Campaign:
         """Begin a campaign for a change that was made before, or for upmaps. The CRUSH map from
-        before the change is not known, so a rollback cannot restore it. `trigger`: as in
-        `begin`."""
+        before the change is not known, so a rollback cannot restore it, and `remember_crush` is not
+        needed. `trigger`: as in `begin`."""
         campaign = self.begin(observation, trigger)
         campaign = replace(campaign, automatic=True, crush=replace(campaign.crush, version=-1))
         self._crush_orders.forget_before()
@@ -279,17 +289,6 @@ class Campaigns:
         changed."""
         self.current = campaign
         self.stored.save(campaign)
-
-    def _remember_crush(self, observation: Observation) -> None:
-        """Journal CRUSH from before the campaign for its rollback. A campaign that continues an
-        aborted one, after which nothing else has changed CRUSH, keeps the map from before that
-        one."""
-        last = self.current
-        if last.held and last.crush.is_own(observation):
-            return
-        why_not = self._crush_orders.remember(observation)
-        if why_not:
-            self._note(Event('rollback', 'this campaign cannot be rolled back', why_not))
 
     def _still_draining(self, observation: Observation) -> OsdSet:
         """OSDs of a tiny weight that the last campaign was emptying, if it was aborted and left

@@ -206,6 +206,8 @@ class RebalanceController:
         try:
             self._check(request, observation)
             if request.verb == 'prepare':
+                self._context.refuse_closing()
+                self.campaigns.remember_crush(observation)
                 self._context.reopen()
         except Refused as refused:
             if not refused_before:

@@ -321,19 +321,23 @@ class CrushOrders:
             # Without an answer the commands may have been executed. The mons are asked again.
             return True
 
-    def remember(self, observation: Observation) -> str:
-        """Journal the CRUSH map from before a campaign, for its rollback. Returns why that is not
-        possible, in which case none is stored; '': it is journalled."""
-        self._store.remove(CRUSH_BEFORE)
+    def remember(self, observation: Observation) -> None:
+        """Journal the CRUSH map from before a campaign, for its rollback. Raises Refused if it
+        cannot be had; a map from before an earlier campaign then stays."""
         try:
             crush_map, version = self._cluster.crush_map()
         except OSError as error:
-            return str(error)
+            raise _no_way_back(str(error)) from error
         if version != observation.crush_version:
-            return 'CRUSH is changing: the mons have version %d, this mgr has version %d' % (
-                version, observation.crush_version)
+            raise _no_way_back(
+                'CRUSH is changing: the mons have version %d, this mgr has version %d' % (
+                    version, observation.crush_version))
         self._store.put(CRUSH_BEFORE, encode(CrushBefore(version, crush_map)))
-        return ''
+
+    @property
+    def knows_before(self) -> bool:
+        """Whether CRUSH from before the campaign is known."""
+        return self._stored_before()[0] is not None
 
     def forget_before(self) -> None:
         """Forget CRUSH from before the campaign: it changed before the campaign began."""
@@ -615,6 +619,12 @@ def _computed(result: Union[Computed, NoFuture], what: str) -> Computed:
 
 def _not_computed(what: str, reason: str) -> Refused:
     return Refused(errno.EIO, 'cannot %s: %s (try again)' % (what, reason))
+
+
+def _no_way_back(why: str) -> Refused:
+    # The command tries again for a while, and a queued order later.
+    return Refused(errno.EAGAIN, 'no rollback would be possible: %s (try again)' % why,
+                   not_fit=True)
 
 
 def _nothing_to_restore(observation: Observation) -> Refused:

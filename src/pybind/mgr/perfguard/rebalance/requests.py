@@ -155,7 +155,7 @@ def _not_active(campaign: Campaign) -> Refused:
     if campaign.held:
         return Refused(errno.ENOENT, 'campaign %d is ABORTED and keeps PGs pinned: run '
                        '"campaign resume"%s or "campaign finish --keep"' % (
-                           campaign.id, '' if campaign.rolls_back else ', "campaign rollback"'))
+                           campaign.id, '' if campaign.no_way_back else ', "campaign rollback"'))
     if campaign.phase is not Phase.IDLE:
         return Refused(errno.ENOENT, 'campaign %d is %s and has ended: %s' % (
             campaign.id, campaign.phase.value, _BEGINS))

@@ -7,6 +7,7 @@ import pytest
 
 from perfguard.cluster.types import (NO_OSD, Document, Osd, OsdMap, OsdSet, PgCounts, Pool,
                                      Signals)
+from perfguard.errors import Refused
 from perfguard.observation import Observation, Settings
 from perfguard.rebalance.auto_expand import AutoExpand, LastClean, StoredClean, compared
 from perfguard.rebalance.campaign import NO_CAMPAIGN
@@ -229,6 +230,29 @@ def test_an_aborted_campaign_is_not_begun_again() -> None:
     driver.run_to('ABORTED')
     driver.run(40)
     assert driver.status['id'] == 1 and driver.phase == 'ABORTED'
+
+
+def test_an_abort_offers_no_rollback_to_a_map_that_is_not_known() -> None:
+    driver = Driver(options=AUTO)
+    driver.cluster.no_crush_map = True  # it is not needed
+    driver.run(3)
+    driver.cluster.expand()
+    driver.run_to('RELEASING')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.turn()
+    with pytest.raises(Refused, match='is not known'):
+        driver.order('rollback')
+    with pytest.raises(Refused, match='run "campaign resume" or') as refused:
+        driver.ask('pause')
+    texts = [*driver.cluster.checks['PERFGUARD_HELD_PINS']['detail'], str(refused.value),
+             *driver.status['reasons']]
+    assert 'campaign resume' in ' '.join(texts) and 'rollback' not in ' '.join(texts)
+    # The next campaign has a map to return to.
+    driver.cluster.no_crush_map = False
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    assert Store(driver.kv).get(CRUSH_BEFORE) is not None
 
 
 def aborted() -> Driver:

@@ -91,7 +91,7 @@ class Shown(Preview):
 class CampaignsFake:
     def __init__(self) -> None:
         self.current, self.pins = NO_CAMPAIGN, {}  # type: Campaign, Mapping[str, PinRecord]
-        self.active = self.storing = self.removing = False
+        self.active = self.storing = self.removing = self.no_map = False
         self.pins_held_back = 0
         self.history = SimpleNamespace(rates=lambda: [50.0])
         self.calls: List[Any] = []
@@ -103,6 +103,10 @@ class CampaignsFake:
     def refuse_removing(self) -> None:
         if self.removing:
             raise Refused(errno.EAGAIN, 'it is being removed')
+
+    def remember_crush(self, observation: Observation) -> None:
+        if self.no_map:
+            raise Refused(errno.EAGAIN, 'no map')
 
     def begin(self, observation: Observation, trigger: str, *plan: str) -> Campaign:
         self.calls.append(('begin', trigger, *plan))
@@ -353,6 +357,15 @@ def test_a_change_begins_a_campaign() -> None:
     assert orders.crush.journalled == [preview] and orders.reopened == 1
     assert orders.events == [('request', 'drain', 'by command')]
     assert orders.crush.checked == [DRAIN, DRAIN]
+
+
+def test_a_change_is_not_journalled_without_the_map_from_before() -> None:
+    orders = Orders()
+    orders.campaigns.no_map = True
+    with pytest.raises(Refused, match='no map'):
+        orders.answer(DRAIN)
+    assert orders.crush.journalled == orders.events == orders.campaigns.calls == []
+    assert orders.reopened == 0
 
 
 @pytest.mark.parametrize('fields, pins, expected', [

@@ -715,13 +715,41 @@ def test_refused_when_others_changed_crush_between_the_order_and_the_change() ->
     assert 'is not known' in str(refusal(driver))
 
 
-@pytest.mark.parametrize('what', ['no map', 'race', 'no tools', 'auto'])
+@pytest.mark.parametrize('verb', ['expand', 'prepare'])
+@pytest.mark.parametrize('race', [False, True])
+def test_no_campaign_begins_without_a_way_back(verb: str, race: bool) -> None:
+    driver = Driver(waiting())
+    cluster, given = driver.cluster, driver.cluster.crush_map
+
+    def begin() -> None:
+        if verb == 'prepare':
+            driver.ask('prepare')
+            driver.turn()
+        else:
+            driver.order('expand', weight='1.0')
+
+    cluster.no_crush_map = not race
+    if race:
+        setattr(cluster, 'crush_map', lambda: (b'{}', 99))
+    if verb == 'expand':
+        with pytest.raises(Refused, match='no rollback would be possible: ') as refused:
+            begin()
+        assert refused.value.errno == errno.EAGAIN and refused.value.not_fit
+    else:
+        begin()
+    refusals = [event for event in driver.loop.published.events if event['kind'] == 'refused']
+    assert len(refusals) == 1 and 'no rollback would be possible: ' in refusals[0]['why']
+    assert driver.phase == 'IDLE' and not Store(driver.kv).names('campaign')
+    cluster.no_crush_map = False
+    setattr(cluster, 'crush_map', given)
+    begin()
+    assert driver.status['id'] == 1 and Store(driver.kv).get(CRUSH_BEFORE) is not None
+
+
+@pytest.mark.parametrize('what', ['no tools', 'auto'])
 def test_refused_when_what_was_before_is_not_known(what: str) -> None:
     cluster = waiting()
-    cluster.no_crush_map = what == 'no map'
     driver = Driver(cluster)
-    if what == 'race':
-        setattr(cluster, 'crush_map', lambda: (b'{}', 99))
     driver.order('expand', weight='1.0')
     driver.run_to('PINNED')
     if what == 'no tools':
