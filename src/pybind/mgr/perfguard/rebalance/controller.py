@@ -101,6 +101,10 @@ class RebalanceController:
         self._inputs = TurnInputs(self._context.cluster, self._crush_orders, self._context.tools)
         #: The last OSDMap that this process compared the pins with.
         self.audited_epoch = -1
+        #: The OSDMap epoch at which an earlier mgr has last stored the campaign, and when this one
+        #: has loaded it.
+        self._epoch_before = self.campaign.progress.last_epoch
+        self._loaded_at = self._context.clock()
         #: When commands were last unanswered, or took long: their readback is awaited from then on.
         self.unanswered_at = self._context.clock()
         #: Seconds until the mons answered the last batches of upmaps.
@@ -337,9 +341,19 @@ class RebalanceController:
             if self._may_write():
                 self.campaigns.put(self.campaign)
             self._reasons = (_STORING,)
+        elif self.open and self._awaits_osdmap(observation, options):
+            self._reasons = (Reason(Code.STARTING, 'waiting for OSDMap %d, which an earlier mgr '
+                                    'has seen' % self._epoch_before),)
         elif self.open:
             self._turn_of_campaign(observation, view, options, rolling_back)
         self.campaigns.file_in_history()
+
+    def _awaits_osdmap(self, observation: Observation, options: Options) -> bool:
+        """Whether the OSDMap is older than one that an earlier mgr has acted on: it does not show
+        all pins, which would count as released. ceph-mgr only waits for the OSDMap that blocklists
+        that mgr. The wait ends, since the epochs of a cluster that was rebuilt are lower."""
+        return observation.osdmap.epoch < self._epoch_before \
+            and observation.now - self._loaded_at <= options.readback_timeout
 
     def _turn_of_campaign(self, observation: Observation, view: View, options: Options,
                           rolling_back: bool) -> None:

@@ -17,7 +17,7 @@ from perfguard.store import Store
 from perfguard.text import pgs
 
 from .fakes.cluster import BALANCER, Crash, FakeCluster
-from .fakes.driver import Driver
+from .fakes.driver import Driver, codes
 from .rebalance.test_joining import waiting
 
 HELD = 'PERFGUARD_HELD_PINS'
@@ -61,6 +61,41 @@ def test_no_advice_to_switch_on_the_balancer_that_would_move_the_pins() -> None:
     driver.turn()
     assert driver.loop.advice().time > asked
     assert driver.loop.advice().findings == ()
+
+
+@pytest.mark.parametrize('is_aborted', [False, True])
+@pytest.mark.parametrize('rebuilt', [False, True])
+def test_no_pin_is_forgotten_by_an_older_osdmap(is_aborted: bool, rebuilt: bool) -> None:
+    """That of the next mgr may be older than the one in which the pins were read back."""
+    driver = Driver()
+    cluster = driver.cluster
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.expand()
+    driver.run_until(lambda: bool(cluster.remapped()))
+    older = cluster.map_view()
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    if is_aborted:
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+    driver.run(2)
+    pins, sent = dict(driver.loop.rebalance.pins), len(cluster.sent)
+    assert len(pins) == 12
+    driver.restart()
+    setattr(cluster, 'map_view', lambda: older)
+    driver.run(5)
+    assert driver.loop.rebalance.pins == pins and len(cluster.sent) == sent
+    assert 'STARTING' in codes(driver.status)
+    if rebuilt:
+        # The epochs of a cluster that was rebuilt may stay lower.
+        driver.run(5)
+        assert 'STARTING' not in codes(driver.status)
+    else:
+        delattr(cluster, 'map_view')
+        driver.ask('resume' if is_aborted else 'start')
+        driver.run_to('DONE')
+        assert len(cluster.moved) == 12
 
 
 def test_it_stays_still_through_a_failover() -> None:
