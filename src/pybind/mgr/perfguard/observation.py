@@ -192,6 +192,8 @@ class Observation:
     split_limit: int = -1
     #: When CRUSH or the set of OSDs that are up and in last changed; 0: not known.
     osds_or_crush_changed: float = 0.0
+    #: OSD that is down and in -> when this mgr has first seen that.
+    down_since: Mapping[int, float] = field(default_factory=dict)
     #: Configuration of the balancer. perfguard balances only pools that the balancer would balance.
     balancing: Balancing = Balancing()
     #: Where CRUSH will place the PGs after the campaign's change; None: not computed now.

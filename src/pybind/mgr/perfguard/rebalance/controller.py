@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import deque
 from dataclasses import replace
-from typing import Callable, Deque, List, Optional, Sequence, Tuple
+from typing import Callable, Deque, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.set_by_others import BALANCER
 from ..cluster.ports import View
@@ -105,6 +105,8 @@ class RebalanceController:
         #: has loaded it.
         self._epoch_before = self.campaign.progress.last_epoch
         self._loaded_at = self._context.clock()
+        #: As Observation.down_since, of the last turn.
+        self._down_since: Mapping[int, float] = {}
         #: When commands were last unanswered, or took long: their readback is awaited from then on.
         self.unanswered_at = self._context.clock()
         #: Seconds until the mons answered the last batches of upmaps.
@@ -332,6 +334,7 @@ class RebalanceController:
         commit_seconds = statistics.median(self._commit_seconds or [0.0])
         observation = replace(
             observation, osds_or_crush_changed=self._auto_expand.osds_or_crush_changed,
+            down_since=self._note_down_osds(observation),
             commit_seconds=commit_seconds)
         # The slower the mons are, the later commands count as lost and are sent again.
         options = replace(options, readback_timeout=max(
@@ -347,6 +350,11 @@ class RebalanceController:
         elif self.open:
             self._turn_of_campaign(observation, view, options, rolling_back)
         self.campaigns.file_in_history()
+
+    def _note_down_osds(self, observation: Observation) -> Mapping[int, float]:
+        self._down_since = {osd.id: self._down_since.get(osd.id, observation.now)
+                            for osd in observation.osdmap.osds.values() if osd.is_down_but_in}
+        return self._down_since
 
     def _awaits_osdmap(self, observation: Observation, options: Options) -> bool:
         """Whether the OSDMap is older than one that an earlier mgr has acted on: it does not show

@@ -28,9 +28,8 @@ PIN_SEND_TIMES = 2
 PLANNED_AGAIN = 1000
 #: Seconds without a new pin after which PGs that are stuck in peering no longer delay the others.
 STUCK_PINS_SECONDS = 30.0
-#: Seconds without a change of CRUSH or of the OSDs that are up after which OSDs that are down count
-#: as about to be marked out: more than a reboot takes, and less than mon_osd_down_out_interval
-#: (600 s by default).
+#: Seconds after which OSDs that are down count as about to be marked out: more than a reboot takes,
+#: and less than mon_osd_down_out_interval (600 s by default).
 DOWN_SECONDS = 300.0
 #: Number of PGs that cannot be pinned which events name in a turn.
 REPORTED_UNPINNABLE = 10
@@ -277,10 +276,13 @@ def outlast_out(draft: Draft) -> Draft:
     that are to move to such OSDs would be remapped at once, and again when the OSDs are back. A
     vector stays, unless it is what CRUSH chooses meanwhile.
     """
-    if draft.campaign.phase not in _PINS_ONLY_RELEASED \
-            or draft.now - draft.observed.osds_or_crush_changed < DOWN_SECONDS:
+    if draft.campaign.phase not in _PINS_ONLY_RELEASED:
         return draft
-    down = {osd.id for osd in draft.observed.osdmap.osds.values() if osd.is_down_but_in}
+    # An mgr that has just become active knows only that nothing has changed for long.
+    observed, long_ago = draft.observed, draft.now - DOWN_SECONDS
+    down = {osd.id for osd in observed.osdmap.osds.values() if osd.is_down_but_in
+            and min(observed.osds_or_crush_changed,
+                    observed.down_since.get(osd.id, draft.now)) <= long_ago}
     if down.isdisjoint(draft.moves.targets()):
         return draft
     pins: Dict[str, PinRecord] = {}

@@ -296,6 +296,25 @@ def test_pins_outlast_that_new_hosts_are_marked_out_and_come_back(phase: str) ->
     assert cluster.clean() and not cluster.entries()
 
 
+def test_pins_outlast_new_hosts_although_another_osd_restarts_meanwhile() -> None:
+    driver = with_new_hosts('PINNED')
+    cluster = driver.cluster
+    for osd in cluster.new:
+        cluster.take_down(osd)
+    driver.run(int(DOWN_SECONDS) - 10)
+    cluster.take_down(0)
+    driver.run(20)
+
+    def vectors(with_osd: bool) -> Set[bool]:
+        return {cluster.entries()[pgid].vector is not None for pgid in driver.loop.rebalance.pins
+                if (0 in cluster.pg[pgid].data) == with_osd}
+
+    assert vectors(with_osd=False) == {True} and vectors(with_osd=True) == {False}
+    cluster.revive(0)
+    driver.run(20)
+    assert vectors(with_osd=False) == vectors(with_osd=True) == {True}
+
+
 def test_pgs_stay_if_the_mons_commit_only_a_part_of_the_commands_of_vectors() -> None:
     driver = with_new_hosts('PINNED')
     cluster = driver.cluster

@@ -69,6 +69,14 @@ def test_pins_become_vectors_before_osds_are_marked_out(phase: Phase) -> None:
     assert after.campaign.pinning.sent == {PG: Sent(NOW)}
 
 
+@pytest.mark.parametrize('down_since, becomes', [
+    ({3: LONG_AGO}, True), ({3: LONG_AGO + 1.0}, False), ({4: LONG_AGO}, False), ({}, False)])
+def test_only_osds_that_are_down_for_long_matter_if_others_change(down_since: Dict[int, float],
+                                                                  becomes: bool) -> None:
+    after = outlasting(changed_at=NOW, down_since=down_since)
+    assert bool(after.new_pins) == bool(after.actions) == becomes
+
+
 @pytest.mark.parametrize('pin, case', [
     (PIN, {'phase': Phase.PINNING}), (PIN, {'phase': Phase.FINISHING}),
     (PIN, {'changed_at': LONG_AGO + 1.0}), (PIN, {'osds': {}}), (PIN, {'osds': DOWN}),
