@@ -17,10 +17,10 @@ the ratio, for the worst pool.
    an hour.
 6. Without evidence for BLIND_READINGS: a halt ends, and a limit below the first one is doubled.
    After the cap was raised: a limit that was not lowered grows up to the first one as in 1.
-7. A halt within CEILING_SECONDS of another one, with PGs that have been in flight since before that
-   one, and for LONG_FLIGHT_SECONDS: as they do not arrive, a lower limit alone does not help. Half
-   of the PGs in flight are pinned back, the last released first, and for CEILING_SECONDS no more
-   may be in flight, unless clients are idle.
+7. A halt within REPEATED_READINGS of the end of another one, during which latency was up to 1, and
+   PGs that have been in flight for LONG_FLIGHT_SECONDS: as they do not arrive, a lower limit alone
+   does not help. Half of the PGs in flight are pinned back, the last released first, and for
+   CEILING_SECONDS no more may be in flight, unless clients are idle.
 """
 import heapq
 from dataclasses import dataclass, replace
@@ -65,11 +65,13 @@ DECREASE = 0.5
 #: Pressure (latency / its limit) up to which the PGs in flight are raised; between this and 1 they
 #: are kept.
 COMFORT = 0.8
-#: Time in which a halt that follows another one counts as a repetition of it, and for which the PGs
-#: in flight are limited then: much longer than a halt, and a small part of a backfill of hours.
-CEILING_SECONDS = 900.0
+#: Readings after the end of a halt within which another one is its repetition: HALT_READINGS, and
+#: as many until backfills have their speed again. Later bursts of clients do not count.
+REPEATED_READINGS = 6
 #: A PG in flight for less is left to arrive.
 LONG_FLIGHT_SECONDS = 300.0
+#: How long a ceiling lasts: much longer than a halt, and a small part of a backfill of hours.
+CEILING_SECONDS = 900.0
 #: Readings over the limit of latency with one PG in flight after which movement is halted, and
 #: readings below it until it resumes.
 HALT_READINGS = 3
@@ -110,7 +112,7 @@ def limit(pace: Pace, options: Options) -> Limit:
     pgs = max(1, int(min(pace.pgs or first_limit(options), all_caps.pgs)))
     text = 'at most %d of %s may be in flight' % (pgs, plural(all_caps.pgs, 'PG'))
     if pace.ceiling:
-        text += ', %d until %d min after the last halt' % (pace.ceiling, CEILING_SECONDS // 60)
+        text += ', and %d for %d min after repeated halts' % (pace.ceiling, CEILING_SECONDS // 60)
     return Limit(replace(all_caps, pgs=pgs),
                  Reason(pace.code, text + (': ' + pace.why if pace.why else '')))
 
@@ -361,51 +363,65 @@ def set_pace(draft: Draft) -> Draft:
                       pace.used, options, _nothing_moves(draft), path)
         if pace.decided != campaign.pace.decided:
             pace = replace(pace, used=len(campaign.flights.in_flight))
-        pace = _under_ceiling(pace, draft.now)
+        pace = _follow_halt(pace, campaign.pace.halted, draft.now)
     stalls = credit(stalls, clients, draft.now, options.stall_ratio, fast,
                     draft.observed.commit_seconds)
-    if not pace.halted:
-        draft = draft.set(pace=pace, stalls=stalls)
-        return draft.event('throttle', 'movement continues', pace.why) \
-            if campaign.pace.halted else draft
-    if campaign.pace.halted:
+    if pace.halted == campaign.pace.halted:
         return draft.set(pace=pace, stalls=stalls)
-    pace = _halted_again(pace, campaign.flights.in_flight, draft.now)
+    if not pace.halted:
+        return draft.set(pace=pace, stalls=stalls).event(
+            'throttle', 'movement continues', pace.why)
+    if _is_repeated(campaign.pace, campaign.flights.in_flight, clients.seconds, draft.now):
+        pace = replace(pace, ceiling=max(1, len(campaign.flights.in_flight) // 2),
+                       ceiling_until=draft.now + CEILING_SECONDS)
     draft = draft.set(pace=pace, stalls=stalls).event(
         'throttle', 'all movement is halted', pace.why)
     excess = beyond_ceiling(draft)
     return draft.event(
-        'throttle', 'pinning the %s back that were released last' % plural(len(excess), 'PG'),
-        'the last halt did not help: latency is above its limit again, with PGs that have been in '
-        'flight since before it') if excess else draft
+        'throttle', 'pinning up to %s back that were released last' % plural(len(excess), 'PG'),
+        'the last halt helped, but the same PGs raise latency above its limit again'
+    ) if excess else draft
 
 
-def _halted_again(pace: Pace, in_flight: Mapping[str, Flight], now: float) -> Pace:
-    """The pace when a halt begins: with a ceiling if the same PGs were in flight when another one
-    began not long ago."""
-    before = min(pace.halt_began, now - LONG_FLIGHT_SECONDS)
-    is_repeated = bool(pace.halt_began) and any(
-        flight.since < before for flight in in_flight.values())
-    return replace(pace, halt_began=now, ceiling=max(1, len(in_flight) // 2) if is_repeated
-                   else pace.ceiling)
+def _is_repeated(before: Pace, in_flight: Mapping[str, Flight], reading_seconds: float,
+                 now: float) -> bool:
+    """Whether a halt that begins now is due to PGs that were in flight during the last one, which
+    helped. No PG is released during a halt, so those in flight for long were. `before`: the pace
+    until now."""
+    is_soon = bool(before.resumed) and now - before.resumed <= REPEATED_READINGS * reading_seconds
+    return is_soon and any(
+        now - flight.since > LONG_FLIGHT_SECONDS for flight in in_flight.values())
 
 
-def _under_ceiling(pace: Pace, now: float) -> Pace:
-    """The pace with its ceiling, which ends after a while, and with idle clients."""
-    if now - pace.halt_began >= CEILING_SECONDS or pace.code == Code.NO_CLIENTS:
-        return replace(pace, halt_began=0.0, ceiling=0)
+def _follow_halt(pace: Pace, was_halted: bool, now: float) -> Pace:
+    """The pace with what its halt has shown so far, and with its ceiling. `over` counts the
+    readings of a halt during which nothing moved and latency was over its limit."""
+    if pace.halted:
+        pace = replace(pace, helps=pace.over < HALT_READINGS and (pace.helps or not was_halted))
+    elif was_halted:
+        pace = replace(pace, resumed=now if pace.helps else 0.0)
+    if now >= pace.ceiling_until or pace.code == Code.NO_CLIENTS:
+        return replace(pace, ceiling=0)
     return replace(pace, pgs=min(pace.pgs, pace.ceiling)) if pace.ceiling else pace
 
 
 def beyond_ceiling(draft: Draft) -> AbstractSet[str]:
     """PGs to pin back during a halt, as more PGs are in flight than the ceiling: those that were
-    released last, of which least is copied."""
+    released last, of which least is copied, and last of all those that leave OSDs which are nearly
+    full."""
     pace, in_flight = draft.campaign.pace, draft.campaign.flights.in_flight
     excess = len(in_flight) - pace.ceiling
     if not (pace.halted and pace.ceiling and excess > 0):
         return frozenset()
+    osds = draft.observed.osdmap.osds
+
+    def order(pgid: str) -> Tuple[bool, float, str]:
+        flight = in_flight[pgid]
+        relieves = any(osd in osds and osds[osd].fullness for osd in flight.sources)
+        return not relieves, flight.since, pgid
+
     pinned = [pgid for pgid, flight in in_flight.items() if flight.pin is not None]
-    return frozenset(heapq.nlargest(excess, pinned, key=lambda pgid: (in_flight[pgid].since, pgid)))
+    return frozenset(heapq.nlargest(excess, pinned, key=order))
 
 
 def _judged_clients(draft: Draft, pace: Pace) -> Clients:

@@ -71,10 +71,14 @@ class Pace:
     #: only known to this mgr.
     cap: float = field(default=0.0, compare=False)
     raised: bool = field(default=False, compare=False)
-    #: When the last halt began, and the number of PGs that may be in flight since a halt that did
-    #: not help (throttle.py); 0: none, and no such number. Only known to this mgr.
-    halt_began: float = field(default=0.0, compare=False)
+    #: Latency has not stayed over its limit during the present halt, so movement is the cause; and
+    #: when the last such halt ended. Only known to this mgr.
+    helps: bool = field(default=False, compare=False)
+    resumed: float = field(default=0.0, compare=False)
+    #: The number of PGs that may be in flight, and until when, after a halt that was repeated at
+    #: once (throttle.py); 0: no such number. Only known to this mgr.
     ceiling: int = field(default=0, compare=False)
+    ceiling_until: float = field(default=0.0, compare=False)
 
 
 class Phase(str, enum.Enum):

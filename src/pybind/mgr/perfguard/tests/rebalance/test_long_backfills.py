@@ -5,9 +5,9 @@ from typing import Any, Dict, List, Mapping, Set, Tuple
 
 import pytest
 
-from perfguard.cluster.types import NO_ENTRY, ClientOps, Ops, Readings
+from perfguard.cluster.types import NO_ENTRY, ClientOps, Ops, Osd, Readings
 from perfguard.errors import Code
-from perfguard.rebalance.throttle import (CEILING_SECONDS, _halted_again, _under_ceiling,
+from perfguard.rebalance.throttle import (HALT_READINGS, _follow_halt, _is_repeated,
                                           beyond_ceiling, limit)
 from perfguard.rebalance.types import Flight, Pace, Phase
 
@@ -22,13 +22,17 @@ class BusyCluster(StrawCluster):
     def __init__(self, backfill_seconds: float) -> None:
         super().__init__(hosts=10, pgs=24, backfill_seconds=backfill_seconds, period=5.0)
         self.quiet = False
+        self.per_pg = 0.25
+        #: Every five minutes clients slow each other down, for 40 s.
+        self.bursts = False
         #: (time, PGs that move, latency in ms) of each reading.
         self.history: List[Tuple[float, int, float]] = []
 
     def readings(self, *_: Any) -> Readings:
         moving = sum(pg.temp is not None and self._backfills(pgid, pg)
                      for pgid, pg in self.pg.items())
-        ms = 2.0 * (1.0 + 0.25 * moving)
+        burst = 2.0 if self.bursts and self.now % 300.0 < 40.0 else 0.0
+        ms = 2.0 * (1.0 + self.per_pg * moving) + burst
         self.history.append((self.now, moving, ms))
         ops = Ops(int(ms * 1e6 * 400), 400)
         return Readings(5.0, {}, () if self.quiet else tuple(
@@ -50,6 +54,11 @@ def expanding(backfill_seconds: float) -> Tuple[BusyCluster, Driver]:
     return cluster, driver
 
 
+def pinned_back(driver: Driver) -> List[Any]:
+    return [event for event in driver.loop.published.events
+            if event['what'].endswith('back that were released last')]
+
+
 def test_pgs_that_do_not_arrive_are_pinned_back_until_clients_are_served() -> None:
     cluster, driver = expanding(backfill_seconds=7200.0)
     flights = driver.loop.rebalance.campaign.flights.in_flight
@@ -61,47 +70,72 @@ def test_pgs_that_do_not_arrive_are_pinned_back_until_clients_are_served() -> No
     assert all(flight.since == flights[pgid].since for pgid, flight in after.items())
     slow = [ms for _, _, ms in cluster.history if ms > 3.0]
     assert len(slow) < 0.25 * len(cluster.history), 'it was 50 % with halts alone'
-    assert [event['what'] for event in driver.loop.published.events
-            if event['what'].endswith('back that were released last')]
+    assert pinned_back(driver)
+    # For a while no more are released, although clients would not notice.
+    cluster.per_pg = 0.0
+    driver.run(300)
+    assert len(driver.loop.rebalance.campaign.flights.in_flight) == len(after)
+    driver.run(700)
+    assert len(driver.loop.rebalance.campaign.flights.in_flight) > len(after)
+
+
+def test_bursts_of_clients_pin_no_pgs_back() -> None:
+    cluster, driver = expanding(backfill_seconds=7200.0)
+    cluster.per_pg, cluster.bursts = 0.0, True
+    driver.run(1500)
+    halts = [event for event in driver.loop.published.events
+             if event['what'] == 'all movement is halted']
+    assert len(halts) > 3 and not pinned_back(driver)
 
 
 def test_pgs_that_arrive_are_never_pinned_back() -> None:
     _, driver = expanding(backfill_seconds=60.0)
     driver.run_until(lambda: driver.phase == 'DONE', 3000)
-    assert not [event for event in driver.loop.published.events
-                if event['what'].endswith('back that were released last')]
+    assert not pinned_back(driver)
 
 
 def flights(*since: float) -> Dict[str, Flight]:
     return {'1.%x' % index: Flight(time, NO_ENTRY, pin=PIN) for index, time in enumerate(since)}
 
 
-@pytest.mark.parametrize('began, in_flight, ceiling', [
-    # The first halt, one whose PGs have all been released since the last one, and one whose PGs
-    # have not been in flight for long.
-    (0.0, (10.0, 20.0), 0), (1100.0, (1100.0, 1120.0), 0),
-    (1100.0, (850.0,), 0), (1100.0, (849.0, 1120.0, 1120.0, 1120.0, 1120.0), 2),
-    (840.0, (840.0, 849.0, 1120.0), 0), (840.0, (839.0, 849.0, 1120.0, 1140.0), 2),
-    # At least one PG stays in flight.
-    (1100.0, (99.0,), 1), (1100.0, (), 0)])
-def test_a_halt_with_pgs_of_the_last_one(began: float, in_flight: Tuple[float, ...],
-                                         ceiling: int) -> None:
-    after = _halted_again(Pace(pgs=1.0, halted=True, halt_began=began), flights(*in_flight), 1150.0)
-    assert (after.halt_began, after.ceiling) == (1150.0, ceiling)
+@pytest.mark.parametrize('resumed, in_flight, repeated', [
+    # The first halt, and one that follows later than backfills need to have their speed again.
+    (0.0, (10.0,), False), (969.0, (10.0,), False), (970.0, (10.0,), True),
+    # A PG that has not been in flight for long may arrive soon.
+    (990.0, (700.0,), False), (990.0, (699.0,), True), (990.0, (10.0, 999.0), True),
+    (990.0, (), False)])
+def test_a_halt_repeats_the_last_one_if_its_pgs_do_not_arrive(
+        resumed: float, in_flight: Tuple[float, ...], repeated: bool) -> None:
+    assert _is_repeated(Pace(resumed=resumed), flights(*in_flight), 5.0, 1000.0) == repeated
 
 
-@pytest.mark.parametrize('now, code, expected', [
-    (100.0 + CEILING_SECONDS - 1.0, Code.LATENCY_OK, (3.0, 100.0, 3)),
-    (100.0 + CEILING_SECONDS, Code.LATENCY_OK, (5.0, 0.0, 0)),
-    (101.0, Code.NO_CLIENTS, (5.0, 0.0, 0))])
-def test_how_long_the_ceiling_lasts(now: float, code: str,
-                                    expected: Tuple[float, float, int]) -> None:
-    after = _under_ceiling(Pace(pgs=5.0, halt_began=100.0, ceiling=3, code=code), now)
-    assert (after.pgs, after.halt_began, after.ceiling) == expected
+HALTED = Pace(halted=True)
+
+
+@pytest.mark.parametrize('pace, was_halted, helps, resumed', [
+    (HALTED, False, True, 0.0), (replace(HALTED, helps=True), True, True, 0.0),
+    (replace(HALTED, helps=True, over=HALT_READINGS - 1), True, True, 0.0),
+    # Latency stays above its limit although nothing moves; it may fall again later.
+    (replace(HALTED, helps=True, over=HALT_READINGS), True, False, 0.0),
+    (replace(HALTED, helps=False, over=0), True, False, 0.0),
+    # The halt has ended.
+    (Pace(helps=True), True, True, 1000.0), (Pace(helps=False, resumed=7.0), True, False, 0.0),
+    (Pace(helps=True, resumed=7.0), False, True, 7.0)])
+def test_what_a_halt_shows(pace: Pace, was_halted: bool, helps: bool, resumed: float) -> None:
+    after = _follow_halt(pace, was_halted, 1000.0)
+    assert (after.helps, after.resumed) == (helps, resumed)
+
+
+@pytest.mark.parametrize('until, code, expected', [
+    (1001.0, Code.LATENCY_OK, (3.0, 3)), (1000.0, Code.LATENCY_OK, (5.0, 0)),
+    (1001.0, Code.NO_CLIENTS, (5.0, 0))])
+def test_how_long_the_ceiling_lasts(until: float, code: str, expected: Tuple[float, int]) -> None:
+    after = _follow_halt(Pace(pgs=5.0, ceiling=3, ceiling_until=until, code=code), False, 1000.0)
+    assert (after.pgs, after.ceiling) == expected
 
 
 def test_without_a_ceiling_the_limit_stays() -> None:
-    assert _under_ceiling(Pace(pgs=5.0, halt_began=100.0), 101.0).pgs == 5.0
+    assert _follow_halt(Pace(pgs=5.0), False, 1000.0).pgs == 5.0
 
 
 OLD, YOUNG, FOREIGN = flights(80.0)['1.0'], flights(90.0)['1.0'], Flight(95.0, NO_ENTRY)
@@ -114,15 +148,18 @@ OLD, YOUNG, FOREIGN = flights(80.0)['1.0'], flights(90.0)['1.0'], Flight(95.0, N
     ({'1.1': OLD, '1.2': YOUNG}, Pace(halted=True), set()),
     # The halt is over before the OSDMap has the flag.
     ({'1.1': OLD, '1.2': YOUNG}, Pace(ceiling=1), set()),
+    # A PG that leaves a nearly full OSD makes room there.
+    ({'1.1': OLD, '1.2': replace(YOUNG, sources=(5,))}, Pace(halted=True, ceiling=1), {'1.1'}),
     # A PG that was never pinned cannot be pinned back.
     ({'1.1': FOREIGN, '1.2': YOUNG}, Pace(halted=True, ceiling=1), {'1.2'}),
     ({'1.1': FOREIGN, '1.2': FOREIGN}, Pace(halted=True, ceiling=1), set())])
 def test_the_pgs_released_last_are_pinned_back(in_flight: Mapping[str, Flight], pace: Pace,
                                                expected: Set[str]) -> None:
-    before = at(Phase.HOLDING, {'in_flight': in_flight, 'pace': pace})
+    before = at(Phase.HOLDING, {'in_flight': in_flight, 'pace': pace},
+                osds={5: Osd(5, True, 1.0, fullness='nearfull')})
     assert beyond_ceiling(before) == expected
 
 
 def test_the_operator_sees_the_ceiling() -> None:
-    text = limit(Pace(pgs=2.0, ceiling=2, why='fine'), OPTIONS).reason.text
-    assert text == 'at most 2 of 4 PGs may be in flight, 2 until 15 min after the last halt: fine'
+    text = limit(Pace(pgs=1.0, ceiling=2, why='ok'), OPTIONS).reason.text
+    assert text == 'at most 1 of 4 PGs may be in flight, and 2 for 15 min after repeated halts: ok'
