@@ -146,6 +146,8 @@ class CampaignOrders:
             return None
         if saved is not None:
             saved.refuse_other(preview, order)
+        preview = replace(preview, warnings=(
+            *self._campaigns.why_larger(preview.change, observation), *preview.warnings))
         if order.dry_run:
             warned = replace(preview, warnings=(*preview.warnings,
                                                 *self._refusal(observation, pool_name)))

@@ -13,9 +13,10 @@ from ..events import Event
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
+from ..text import osds_text, pgs
 from . import report
 from .bill import Bill
-from .campaign import NO_CAMPAIGN, TRIAL_KEPT, Campaign, Origin, OwnCrush, Pinning
+from .campaign import NO_CAMPAIGN, TRIAL_KEPT, AnyChange, Campaign, Origin, OwnCrush, Pinning
 from .campaign_store import CampaignHistory, CampaignStore, PinStore, document_parts
 from .change import ChangeStage
 from .crush_orders import CrushOrders
@@ -174,6 +175,19 @@ class Campaigns:
                           'resume"%s or "campaign finish --keep" first' % (
                               self.current.id,
                               '' if self.current.no_way_back else ', "campaign rollback"'))
+
+    def why_larger(self, change: AnyChange, observation: Observation) -> List[str]:
+        """Why a campaign with this change will move more than the change requires: it also releases
+        the PGs that an aborted one keeps pinned, unless the change is about the same OSDs, or the
+        same pool. [] if it will not."""
+        last, pins = self.current, self.pins_held_back
+        if not last.held or not pins or last.change is not None and change.succeeds(last.change):
+            return []
+        drained = self._still_draining(observation)
+        return ['campaign %d is aborted and keeps %s pinned: this change releases these as well%s, '
+                'and the figures here are without them; "campaign finish --keep" first leaves them '
+                'where they are' % (last.id, pgs(pins), ' (to drain %s)' % osds_text(drained)
+                                    if drained else '')]
 
     def refuse_removing(self) -> None:
         """Raise Refused while a campaign that has not begun is being removed from the store: no

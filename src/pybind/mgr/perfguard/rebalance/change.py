@@ -314,6 +314,11 @@ class Change:
         """The change as the campaign begins with it: what it is to replace is noted."""
         return self
 
+    def succeeds(self, aborted: 'Change') -> bool:
+        """Whether it decides on all that the change of an aborted campaign was about: the operator
+        expects the PGs that this one keeps pinned to be released as well."""
+        return False
+
     def continuing(self: Kind, aborted: Optional['Change'], osdmap: OsdMap) -> Kind:
         """The change with what must not be forgotten of the change of an aborted campaign which
         this one follows; None: it follows none."""

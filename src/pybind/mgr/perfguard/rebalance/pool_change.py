@@ -63,6 +63,9 @@ class PoolChange(PassingChange):
         """The pool of the change; None: it was deleted."""
         return None if self.pool is None else osdmap.pools.get(self.pool)
 
+    def succeeds(self, aborted: Change) -> bool:
+        return aborted.kind == self.kind and aborted.pool == self.pool
+
     @property
     def features(self) -> Mapping[str, str]:
         return {'PGs move before the pool is changed:': 'yes' if self.moves_first else 'no'}

@@ -79,6 +79,10 @@ class WeightChange(Change):
     #: PGs that the last tranche moves without a pin: as many as might be in flight then.
     unpinned: int = 0
 
+    def succeeds(self, aborted: Change) -> bool:
+        return isinstance(aborted, WeightChange) and {
+            *aborted.weights, *aborted.drained} <= {*self.weights, *self.drained}
+
     # ---- its stages
 
     @property

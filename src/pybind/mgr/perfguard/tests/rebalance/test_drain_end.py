@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Drained OSDs that are empty get CRUSH weight 0, and no PG is remapped for that without a pin."""
 from dataclasses import replace
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, Callable, List, Mapping, Optional, Sequence
 
 import pytest
 
@@ -419,6 +419,40 @@ def next_campaign(driver: Driver, verb: str) -> None:
         driver.ask('pin')
         driver.run_to('PINNED')
         driver.ask('start')
+
+
+def aborted_expansion() -> Driver:
+    cluster = AuditedCluster(pgs=24, hosts=6)
+    cluster.add_osds(2, 0.0)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=1))
+    driver.run(3)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: bool(driver.status.get('released')))
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    return driver
+
+
+@pytest.mark.parametrize('dry_run', [True, False])
+@pytest.mark.parametrize('aborted, verb, names, drained', [
+    (lambda: aborted_drain(3), 'expand', (), ' (to drain osd.3)'),
+    (lambda: aborted_drain(3), 'drain', ('osd.5',), ' (to drain osd.3)'),
+    (lambda: aborted_drain(3, 5), 'undrain', ('osd.5',), ' (to drain osd.3, osd.5)'),
+    (aborted_expansion, 'drain', ('osd.3',), ''),
+    # The operator decides on the same OSDs again.
+    (lambda: aborted_drain(3), 'undrain', ('osd.3',), None),
+    (aborted_expansion, 'drain', ('osd.6', 'osd.7'), None)])
+def test_an_order_says_that_it_also_releases_the_pins_of_an_aborted_campaign(
+        aborted: Callable[[], Driver], verb: str, names: Sequence[str], drained: Optional[str],
+        dry_run: bool) -> None:
+    driver = aborted()
+    pinned = driver.status['pinned']
+    answer = driver.order(verb, *names, dry_run=dry_run, **(
+        {'weight': '1.0'} if verb == 'expand' else {}))
+    assert pinned > 1 and answer['warnings'] == ([] if drained is None else [
+        'campaign 1 is aborted and keeps %d PGs pinned: this change releases these as well%s, and '
+        'the figures here are without them; "campaign finish --keep" first leaves them where they '
+        'are' % (pinned, drained)])
 
 
 @pytest.mark.parametrize('failover', [False, True])

@@ -104,6 +104,9 @@ class CampaignsFake:
         if self.removing:
             raise Refused(errno.EAGAIN, 'it is being removed')
 
+    def why_larger(self, change: Any, observation: Observation) -> List[str]:
+        return []
+
     def remember_crush(self, observation: Observation) -> None:
         if self.no_map:
             raise Refused(errno.EAGAIN, 'no map')
