@@ -93,7 +93,8 @@ def join(draft: Draft) -> Draft:
     impossible = change.impossible(draft.observed)
     if impossible:
         return draft.enter(Phase.ABORTING, impossible)
-    # Others may have purged OSDs of it, or changed their weights.
+    # Others may have changed weights, or, after the first burst, purged OSDs of it: before, the
+    # preview fails, and `_refuse_blind` aborts.
     remaining = change.remaining(draft.observed)
     if remaining != change:
         return report_left_out(draft, change, remaining).set(change=remaining)

@@ -94,6 +94,18 @@ def test_sphinx_builds_the_manual_without_warnings(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_the_guide_for_developers_names_what_exists() -> None:
+    guide = (CHECKOUT / 'doc' / 'dev' / 'perfguard.rst').read_text()
+    paths = [path for root in ('src', 'qa') for suffix in ('py', 'ts', 'tsx', 'c')
+             for path in (CHECKOUT / root).rglob('*.' + suffix) if 'node_modules' not in path.parts]
+    named = set(re.findall(r'``([\w/]+\.(?:py|tsx?|c))``', guide))
+    assert named and not [name for name in named
+                          if not any(str(path).endswith('/' + name) for path in paths)]
+    words = set(re.findall(r'\w+', ' '.join(path.read_text() for path in paths)))
+    private = set(re.findall(r'``(_\w+)``', guide))
+    assert private and not private - words
+
+
 def test_every_recipe_is_followed_by_a_test() -> None:
     tests = (CHECKOUT / 'qa' / 'tests' / 'test_recipes.py').read_text()
     followed = re.findall(r"follow\(guard, '([^']+)'", tests)

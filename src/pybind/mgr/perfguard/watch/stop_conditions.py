@@ -213,7 +213,8 @@ def _down(signals: Signals, osdmap: OsdMap) -> List[Stop]:
 
 def split_by_scope(stops: Sequence[Stop],
                    in_flight: AbstractSet[int]) -> Tuple[List[Stop], List[Stop]]:
-    """The stops that hold all releases, and all others. `in_flight`: the OSDs of PGs in flight.
+    """The stops of all releases, and those of some OSDs, after which `stopped_moves` (releasing.py)
+    may leave no move either. `in_flight`: the OSDs of PGs in flight.
 
     If more than CROWD_PART of the OSDs of PGs in flight report slow operations, all movement may be
     the cause. Fewer may be slow on their own, and movement elsewhere does not burden them. Nor is
