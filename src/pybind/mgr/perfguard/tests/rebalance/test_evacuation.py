@@ -8,6 +8,7 @@ import pytest
 from perfguard.rebalance import throttle
 from perfguard.rebalance.epochs import PROPOSE_INTERVAL
 from perfguard.rebalance.risks import RISKS
+from perfguard.rebalance.types import Phase
 from perfguard.status import EVACUATION, EVACUATION_SECONDS
 from perfguard.upmap.pins import Unpinnable
 
@@ -640,3 +641,14 @@ def test_a_campaign_that_takes_over_pins_knows_which_reweights_were_lowered() ->
     driver.run_to('ABORTED')
     campaign = driver.loop.rebalance.campaigns.begin(driver.loop._observing.observe()[0])
     assert campaign.crush.reweights == {**dict.fromkeys(range(0, 12, 2), 0.85), 3: 1.0}
+
+
+def test_reweights_from_before_an_ended_campaign_do_not_count() -> None:
+    """Also in the same OSDMap: the next campaign may begin with it."""
+    driver, cluster = reweighted()
+    cluster.add_osds(4, 1.0)
+    driver.run(3)
+    observing, campaigns = driver.loop._observing, driver.loop.rebalance.campaigns
+    assert not observing.observe()[0].evacuation
+    campaigns.current = replace(campaigns.current, phase=Phase.DONE)
+    assert observing.observe()[0].evacuation
