@@ -61,8 +61,9 @@ class OwnCrush:
     #: OSDs to which the operator's own change has given CRUSH weight 0: their PGs are movement of
     #: the campaign, no evacuation.
     emptied: OsdSet = ()
-    #: The reweights below 1 from before the campaign: PGs that CRUSH rejects by these are movement
-    #: of the campaign. 1: PGs were leaving the OSD, maybe because of its reweight.
+    #: The reweights below 1 from before the campaign, or to which others have raised them since:
+    #: PGs that CRUSH rejects by these are movement of the campaign. 1: PGs were leaving the OSD,
+    #: maybe because of its reweight.
     reweights: Mapping[int, float] = field(default_factory=dict)
 
     def is_own(self, observation: Observation) -> bool:

@@ -71,10 +71,10 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
     """The decision of one turn of a campaign that is active or held. `moves`: the moves of
     releases."""
     draft = Draft.of(campaign, pins, moves, observation, options)
-    return draft.then(_note_blocked, follow_late_releases, audit, follow_flights, outlast_out,
-                      _step, _report_cleared_flag, partial(_note_end_of_pinning, campaign),
-                      partial(_account, campaign), _count_turn, follow_accepted,
-                      _report_evacuation)
+    return draft.then(_note_blocked, _note_raised, follow_late_releases, audit, follow_flights,
+                      outlast_out, _step, _report_cleared_flag,
+                      partial(_note_end_of_pinning, campaign), partial(_account, campaign),
+                      _count_turn, follow_accepted, _report_evacuation)
 
 
 def _step(draft: Draft) -> Draft:
@@ -111,6 +111,18 @@ def _note_blocked(draft: Draft) -> Draft:
     return draft.set(holds=replace(holds, blocked=blocked_since(
         holds.blocked, draft.observed.signals.counts, draft.now,
         is_prepared=draft.campaign.phase is Phase.PREPARED)))
+
+
+def _note_raised(draft: Draft) -> Draft:
+    """Note which reweights others have raised: the OSD may get PGs by that, which leave if it is
+    lowered again. The id of an OSD that was removed may be that of another one later."""
+    crush, osds = draft.campaign.crush, draft.observed.osdmap.osds
+    if not draft.observed.new_map:
+        return draft
+    raised = {osd: max(before, osds[osd].reweight) for osd, before in crush.reweights.items()
+              if osd in osds}
+    return draft if raised == crush.reweights else draft.set(
+        crush=replace(crush, reweights=raised))
 
 
 def _count_turn(draft: Draft) -> Draft:

@@ -616,6 +616,35 @@ def test_a_reweight_that_is_lowered_in_mid_campaign_counts(osd: int) -> None:
     assert pgs <= {moved.pgid for moved in cluster.moved}
 
 
+@pytest.mark.parametrize('failover', [False, True])
+def test_an_old_reweight_that_was_raised_and_lowered_again_counts(failover: bool) -> None:
+    """Meanwhile the OSD got PGs that CRUSH rejects by the old reweight."""
+    cluster = RetryingCluster(hosts=12, pgs=64, backfill_seconds=4.0)
+    cluster.reweigh(2, 0.5)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=2))
+    driver.run_until(cluster.clean)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.add_osds(4, 1.0)
+    driver.run(3)
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    cluster.reweigh(2, 1.0)
+    driver.run(3)
+    driver.ask('start')
+    driver.run_until(lambda: sum(2 in pg.data and cluster.rejects(2, pgid, 0.5)
+                                 for pgid, pg in cluster.pg.items()) > 4, 1000)
+    cluster.backfill_seconds = 200.0
+    if failover:
+        driver.restart()
+        driver.turn()
+    cluster.reweigh(2, 0.5)
+    driver.run(10)
+    pgs = leaving(cluster, 2)
+    assert driver.phase == 'RELEASING' and len(pgs) > 2
+    assert pgs.isdisjoint(driver.loop.rebalance.pins) and 'EVACUATING' in codes(driver.status)
+
+
 @pytest.mark.parametrize('osd', [2, 3])
 def test_pgs_that_leave_as_a_campaign_begins_are_not_kept(osd: int) -> None:
     driver, cluster = reweighted(osd, accept=RISKS)

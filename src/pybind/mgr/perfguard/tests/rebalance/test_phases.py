@@ -17,7 +17,7 @@ from perfguard.ledger import Held
 from perfguard.mitigation.controller import Mitigated, with_mitigation
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, Settings
 from perfguard.options import DEFAULTS, Options
-from perfguard.rebalance.campaign import Campaign
+from perfguard.rebalance.campaign import Campaign, OwnCrush
 from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.moves import Move, release_move, serving_until_moved
@@ -1202,3 +1202,13 @@ def test_mons_that_do_not_trim_hold_no_campaign(why: str) -> None:
     seen = replace(machine.observe(), untrimmed_epochs=1001)
     recent = changed(campaign, progressed=seen.now)
     assert maps_to_trim(Draft.of(recent, machine.pins, {}, seen, waiting), False)
+
+
+def test_reweights_that_others_raise_are_noted() -> None:
+    """And those of OSDs that were removed are forgotten."""
+    machine = Machine()
+    for osd, reweight in ((0, 0.75), (1, 0.25)):
+        machine.cluster.toys[osd] = machine.cluster.toys[osd]._replace(reweight=reweight)
+    machine.campaign = replace(machine.campaign, crush=OwnCrush(
+        reweights={0: 0.5, 1: 0.5, 99: 0.5}))
+    assert machine.judge().campaign.crush.reweights == {0: 0.75, 1: 0.5}
