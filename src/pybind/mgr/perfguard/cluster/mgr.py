@@ -382,10 +382,11 @@ class MgrCluster:
 
     def mon_pg_limits(self) -> Tuple[int, int]:
         """mon_max_pg_per_osd and mon_max_pool_pg_num by which the mons accept a pg_num; 0: none.
-        Those that the configuration database has for the mons alone, else those of the mgr. What a
-        ceph.conf sets for the mons alone is not known."""
-        of_mons = {entry.name: int(entry.value) for entry in self.config_entries() or ()
-                   if entry.section == 'mon' and not entry.mask and entry.value.isdigit()}
+        Those that the configuration database has for the mons, else for all daemons, else those of
+        the mgr. What a ceph.conf sets for the mons alone is not known."""
+        stored = self.stored_options() or {}
+        of_mons = {name: int(value) for section in ('global', 'mon')
+                   for name, value in stored.get(section, {}).items() if value.isdigit()}
         return (of_mons.get('mon_max_pg_per_osd', self.pgs_per_osd_limit()),
                 of_mons.get('mon_max_pool_pg_num',
                             int(self._mgr.get_ceph_option('mon_max_pool_pg_num') or 0)))

@@ -194,14 +194,19 @@ def test_what_the_mgr_knows_of_the_cluster(api: Api) -> None:
     assert cluster.pgs_per_osd_limit() == 0
 
 
-@pytest.mark.parametrize('section, mask, value, limits', [
-    ('mon', '', '500', (500, 65536)), ('mon', '', '0', (0, 65536)), ('mon', '', '1K', (250, 65536)),
-    ('mon', 'host:a', '500', (250, 65536)), ('mgr', '', '500', (250, 65536))])
-def test_the_limits_of_pgs_by_which_the_mons_decide(api: Api, section: str, mask: str, value: str,
-                                                    limits: Tuple[int, int]) -> None:
+@pytest.mark.parametrize('stored, limits', [
+    ([('mon', '', '500')], (500, 65536)), ([('mon', '', '0')], (0, 65536)),
+    ([('mon', '', '1K')], (250, 65536)), ([('mon', 'host:a', '500')], (250, 65536)),
+    ([('mgr', '', '500')], (250, 65536)), ([('global', 'host:a', '500')], (250, 65536)),
+    ([('global', '', '400'), ('mgr', '', '250')], (400, 65536)),
+    ([('global', '', '400'), ('mon', '', '500')], (500, 65536)),
+    ([('mon', '', '500'), ('global', '', '400')], (500, 65536))])
+def test_the_limits_of_pgs_by_which_the_mons_decide(
+        api: Api, stored: List[Tuple[str, str, str]], limits: Tuple[int, int]) -> None:
     api.options = {'mon_max_pg_per_osd': '250', 'mon_max_pool_pg_num': '65536'}
     api.replies = {'config dump': (0, json.dumps([{
-        'section': section, 'mask': mask, 'name': 'mon_max_pg_per_osd', 'value': value}]), '')}
+        'section': section, 'mask': mask, 'name': 'mon_max_pg_per_osd', 'value': value}
+        for section, mask, value in stored]), '')}
     assert cluster_of(api).mon_pg_limits() == limits
     api.replies = {'config dump': (-11, '', 'no quorum')}
     api.options['mon_max_pool_pg_num'] = None
