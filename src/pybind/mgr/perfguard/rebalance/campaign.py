@@ -5,12 +5,13 @@ It consists of groups of fields. Each group is a type, with methods for changes 
 once: `Holds` and `Pace` in types.py, `Progress`, `Stalls`, `Copying` and `Bill` in the files of
 these names, the others here.
 """
+import zlib
 from dataclasses import dataclass, field, replace
-from typing import (AbstractSet, Annotated, Collection, FrozenSet, Iterable, List, Mapping,
+from typing import (AbstractSet, Annotated, Collection, Dict, FrozenSet, Iterable, List, Mapping,
                     Optional, Tuple, Union)
 
 from ..cluster.types import OsdMap, OsdSet
-from ..codec import BY_PG, Time
+from ..codec import BY_PG, As, Time
 from ..observation import Observation
 from ..upmap.pins import INCOMPLETE, Unpinnable
 from .balancing import BalanceChange
@@ -46,6 +47,28 @@ class Origin:
     plan_token: str = ''
 
 
+#: A reweight of 1 in the OSDMap.
+_REWEIGHT_UNITS = 0x10000
+
+
+def _packed_reweights(reweights: Mapping[int, float]) -> bytes:
+    """Two bytes for each OSD id, 0 for those without a reweight, and compressed: the document of a
+    campaign is written every few seconds, and all of 5,000 OSDs may have a reweight."""
+    return zlib.compress(b''.join(
+        round(_REWEIGHT_UNITS * reweights.get(osd, 0.0)).to_bytes(2, 'big')
+        for osd in range(max(reweights, default=-1) + 1)))
+
+
+def _unpacked_reweights(packed: bytes) -> Dict[int, float]:
+    units = zlib.decompress(packed)
+    return {osd: unit / _REWEIGHT_UNITS for osd in range(len(units) // 2)
+            for unit in [int.from_bytes(units[2 * osd:2 * osd + 2], 'big')] if unit}
+
+
+#: OSD -> its reweight, above 0 and below 1.
+_Reweights = Annotated[Mapping[int, float], As(bytes, _packed_reweights, _unpacked_reweights)]
+
+
 @dataclass(frozen=True)
 class OwnCrush:
     """Which CRUSH map contains what the campaign has changed."""
@@ -62,9 +85,9 @@ class OwnCrush:
     #: the campaign, no evacuation.
     emptied: OsdSet = ()
     #: The reweights below 1 from before the campaign, or to which others have raised them since:
-    #: PGs that CRUSH rejects by these are movement of the campaign. 1: PGs were leaving the OSD,
-    #: maybe because of its reweight.
-    reweights: Mapping[int, float] = field(default_factory=dict)
+    #: PGs that CRUSH rejects by these are movement of the campaign. Without those of OSDs that PGs
+    #: were leaving when it began, maybe because of their reweights.
+    reweights: _Reweights = field(default_factory=dict)
 
     def is_own(self, observation: Observation) -> bool:
         """Whether CRUSH is as the campaign has left it, regardless of its version."""

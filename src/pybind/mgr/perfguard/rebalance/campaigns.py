@@ -220,7 +220,6 @@ class Campaigns:
         new_id = max(self.history.last_id, self.current.id) + 1
         # The aborted one that left pins, if there is one.
         continued = self.current if self.current.held else NO_CAMPAIGN
-        leaving = {osd for osds in observation.evacuation.values() for osd in osds}
         # Whatever could not be read does not count from now on, and is removed.
         self._context.store.acknowledge_losses()
         self._begun()
@@ -230,11 +229,8 @@ class Campaigns:
             crush=OwnCrush(version=observation.crush_version, own=observation.crush_version,
                            identity=observation.crush.identity,
                            draining=self._still_draining(observation),
-                           emptied=continued.crush.emptied, reweights={
-                               osd.id: continued.crush.reweights.get(osd.id, 1.0)
-                               if osd.id in leaving else osd.reweight
-                               for osd in observation.osdmap.osds.values()
-                               if 0.0 < osd.reweight < 1.0}),
+                           emptied=continued.crush.emptied,
+                           reweights=_reweights_before(observation, continued)),
             holds=continued.holds.taken_over(), pinning=self._pinning_left(),
             progress=Progress(last_epoch=observation.osdmap.epoch),
             bill=Bill.begun(observation.clients.quiet))
@@ -347,6 +343,15 @@ class Campaigns:
             self.pins.clear()
         self._crush_orders.remove_maps()
         self.stored.remove()
+
+
+def _reweights_before(observation: Observation, continued: Campaign) -> Dict[int, float]:
+    """OwnCrush.reweights of a campaign that begins. `continued`: the aborted one before it."""
+    leaving = {osd for osds in observation.evacuation.values() for osd in osds}
+    reweights = {osd.id: continued.crush.reweights.get(osd.id, 1.0) if osd.id in leaving
+                 else osd.reweight for osd in observation.osdmap.osds.values()
+                 if 0.0 < osd.reweight < 1.0}
+    return {osd: reweight for osd, reweight in reweights.items() if reweight < 1.0}
 
 
 def _is_storing(campaign: Campaign) -> bool:

@@ -120,7 +120,7 @@ def _note_raised(draft: Draft) -> Draft:
     if not draft.observed.new_map:
         return draft
     raised = {osd: max(before, osds[osd].reweight) for osd, before in crush.reweights.items()
-              if osd in osds}
+              if osd in osds and osds[osd].reweight < 1.0}
     return draft if raised == crush.reweights else draft.set(
         crush=replace(crush, reweights=raised))
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The state of a campaign: what the changes of several fields at once do, and what is derived."""
+import json
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import pytest
 
 from perfguard.cluster.types import UpmapEntry
+from perfguard.codec import Malformed, decode, encode
 from perfguard.rebalance.campaign import (COUNT_SECONDS, LISTED_UNDERSIZED, Basis, Orders, OwnCrush,
                                           Pinning, Rollback)
 from perfguard.rebalance.change import ChangeStage, Led
@@ -41,6 +43,21 @@ def test_a_crush_map_that_others_have_changed_does_not_become_its_own() -> None:
     assert crush.claimed(present, False) == OwnCrush(7, -1, present.crush.identity)
     # The version from before the own change remains the one to compare with.
     assert OwnCrush(5, 7, 1).accepted(seen(7, 0.0)).version == 5
+
+
+def test_reweights_are_stored_in_a_few_bytes() -> None:
+    """The document of a campaign is written every few seconds."""
+    crush = OwnCrush(reweights={osd: (0xFFFF - osd) / 0x10000 for osd in range(1, 5000)})
+    stored = json.dumps(encode(crush))
+    assert len(stored) < 15000 and decode(OwnCrush, json.loads(stored)) == crush
+    few = OwnCrush(reweights={0: 1 / 0x10000, 9999: 0xFFFF / 0x10000})
+    assert len(json.dumps(encode(few))) < 100 and decode(OwnCrush, encode(few)) == few
+
+
+@pytest.mark.parametrize('stored', ['AAAA', '?', {'3': 0.5}])
+def test_reweights_that_cannot_be_read(stored: object) -> None:
+    with pytest.raises(Malformed):
+        decode(OwnCrush, {'reweights': stored})
 
 
 # ---- pauses

@@ -1207,8 +1207,8 @@ def test_mons_that_do_not_trim_hold_no_campaign(why: str) -> None:
 def test_reweights_that_others_raise_are_noted() -> None:
     """And those of OSDs that were removed are forgotten."""
     machine = Machine()
-    for osd, reweight in ((0, 0.75), (1, 0.25)):
+    for osd, reweight in ((0, 0.75), (1, 0.25), (2, 1.0)):
         machine.cluster.toys[osd] = machine.cluster.toys[osd]._replace(reweight=reweight)
     machine.campaign = replace(machine.campaign, crush=OwnCrush(
-        reweights={0: 0.5, 1: 0.5, 99: 0.5}))
+        reweights={0: 0.5, 1: 0.5, 2: 0.5, 99: 0.5}))
     assert machine.judge().campaign.crush.reweights == {0: 0.75, 1: 0.5}
