@@ -9,8 +9,8 @@ from .cluster.evacuation import Evacuation
 from .cluster.set_by_others import BALANCER
 from .cluster.orchestrator import Orchestrating
 from .cluster.ports import Outlook
-from .cluster.types import (NOOUT, Balancing, ClientOps, HeldPgs, LatencyCounts, OsdMap, PgCounts,
-                            Placement, Pool, Signals, shard_bytes)
+from .cluster.types import (NOOUT, Balancing, ClientOps, HeldPgs, LatencyCounts, Osd, OsdMap,
+                            PgCounts, Placement, Pool, Signals, shard_bytes)
 from .errors import Reason
 
 #: Sections of the configuration database: those of the mons and of the OSDs, and the prefix of
@@ -147,6 +147,8 @@ class Observation:
     stats_period: float = 5.0
     #: PGs that leave OSDs which are to be emptied; see cluster/evacuation.py.
     evacuation: Evacuation = field(default_factory=dict)
+    #: The OSDs one to two minutes ago, or when this mgr became active.
+    osds_before: Mapping[int, Osd] = field(default_factory=dict)
     #: OSDs that have a degraded PG, for the releases of single PGs; stop conditions use osd_counts.
     degraded_osds: FrozenSet[int] = frozenset()
     #: PGs by the OSDs of their acting sets, from the last reading, which may be minutes old. {}:

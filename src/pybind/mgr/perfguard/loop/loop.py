@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from dataclasses import replace
-from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple, Union
+from typing import Callable, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ..advise.report import ADVICE_FRESH_SECONDS, Advice, AdviseOrder, to_json as advice_json
 from ..clock import Clock
@@ -17,7 +17,7 @@ from ..cluster.crush import CrushRules
 from ..cluster.evacuation import Evacuation, evacuated
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
-from ..cluster.types import HeldPgs, Json, OsdMap, OsdSet, Signals
+from ..cluster.types import HeldPgs, Json, Osd, OsdMap, OsdSet, Signals
 from ..errors import FailedTurns, HealthChecks, Refused, idle_check, old_check, too_old
 from ..events import Event, EventLog, ClusterLogLines
 from ..ledger import Owner
@@ -61,6 +61,9 @@ BUSY_SHARE, ORDERED_SHARE = 0.1, 0.5
 #: Seconds between two readings of the PGs that OSDs hold: at least so many, and so many for each
 #: OSD. A reading takes 0.1 ms for each OSD (6 ms with 60 OSDs), and so 0.5 % of the time at most.
 HELD_SECONDS, HELD_SECONDS_PER_OSD = 10.0, 0.02
+#: Seconds after a change of a reweight in which the OSDMap may not show yet which PGs leave the
+#: OSD: they are peering.
+OSDS_BEFORE_SECONDS = 60.0
 #: Number of intervals without a turn after which the loop is considered to hang.
 LATE_TURNS = 4.0
 
@@ -336,6 +339,10 @@ class Observing:
         #: The evacuation, and what it was computed from.
         self._evacuation: Evacuation = {}
         self._basis: Optional[Tuple[object, ...]] = None
+        #: The OSDs at `_osds_noted_at`, and those that were noted before them; {}: none yet.
+        self._osds_noted: Mapping[int, Osd] = {}
+        self._osds_before: Mapping[int, Osd] = {}
+        self._osds_noted_at = 0.0
         #: The last reading of the PGs that OSDs hold; None: no campaign needs one.
         self._held_pgs: Optional[HeldPgs] = None
 
@@ -372,6 +379,7 @@ class Observing:
                               if rebalance.campaign.holds.held or self._jobs.mitigating.held
                               else {}),
             placement=view.placement, crush=crush, evacuation=self._evacuated(view, crush),
+            osds_before=self._earlier_osds(now, view.osdmap),
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if needs_degraded else frozenset(),
             new_map=view.osdmap.epoch != rebalance.audited_epoch,
@@ -395,6 +403,14 @@ class Observing:
                                  if space.pgs is not None})
         self._held_pgs = held
         return held
+
+    def _earlier_osds(self, now: float, osdmap: OsdMap) -> Mapping[int, Osd]:
+        """The OSDs OSDS_BEFORE_SECONDS ago, or up to twice as long; at first: since this mgr became
+        active."""
+        if not 0.0 <= now - self._osds_noted_at < OSDS_BEFORE_SECONDS:
+            self._osds_before = self._osds_noted or osdmap.osds
+            self._osds_noted, self._osds_noted_at = osdmap.osds, now
+        return self._osds_before
 
     def _evacuated(self, view: View, crush: CrushRules) -> Evacuation:
         """The remapped PGs that leave OSDs which are out, were reweighted, have no CRUSH weight, or

@@ -84,9 +84,9 @@ class OwnCrush:
     #: OSDs to which the operator's own change has given CRUSH weight 0: their PGs are movement of
     #: the campaign, no evacuation.
     emptied: OsdSet = ()
-    #: The reweights below 1 from before the campaign, or to which others have raised them since:
-    #: PGs that CRUSH rejects by these are movement of the campaign. Without those of OSDs that PGs
-    #: were leaving when it began, maybe because of their reweights.
+    #: The reweights below 1 from at least a minute before the campaign, or to which others have
+    #: raised them since: PGs that CRUSH rejects by these are movement of the campaign. Without
+    #: those of OSDs that PGs were leaving when it began, maybe because of their reweights.
     reweights: _Reweights = field(default_factory=dict)
 
     def is_own(self, observation: Observation) -> bool:

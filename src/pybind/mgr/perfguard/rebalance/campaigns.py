@@ -346,11 +346,13 @@ class Campaigns:
 
 
 def _reweights_before(observation: Observation, continued: Campaign) -> Dict[int, float]:
-    """OwnCrush.reweights of a campaign that begins. `continued`: the aborted one before it."""
+    """OwnCrush.reweights of a campaign that begins. A reweight that was lowered a moment ago does
+    not count: the PGs that leave because of it are yet to peer. `continued`: the aborted campaign
+    before it."""
     leaving = {osd for osds in observation.evacuation.values() for osd in osds}
     reweights = {osd.id: continued.crush.reweights.get(osd.id, 1.0) if osd.id in leaving
-                 else osd.reweight for osd in observation.osdmap.osds.values()
-                 if 0.0 < osd.reweight < 1.0}
+                 else max(osd.reweight, observation.osds_before.get(osd.id, osd).reweight)
+                 for osd in observation.osdmap.osds.values() if 0.0 < osd.reweight < 1.0}
     return {osd: reweight for osd, reweight in reweights.items() if reweight < 1.0}
 
 

@@ -656,6 +656,41 @@ def test_pgs_that_leave_as_a_campaign_begins_are_not_kept(osd: int) -> None:
     assert pgs and leaving(cluster, osd) == pgs and 'norebalance' not in cluster.flags
 
 
+@pytest.mark.parametrize('osd', [2, 3])
+def test_a_reweight_that_is_lowered_just_before_a_campaign_counts(osd: int) -> None:
+    """Its PGs are yet to peer, and the OSDMap does not show that they leave. Also if the OSD had a
+    reweight below 1 before."""
+    cluster = RetryingCluster(hosts=12, pgs=64, backfill_seconds=200.0, lag=1)
+    cluster.reweigh(2, 0.8)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=2))
+    driver.run_until(cluster.clean)
+    driver.run(130)
+    cluster.reweigh(osd, 0.4)
+    driver.turn()
+    assert not driver.loop._observing.observe()[0].osdmap.pg_temp
+    driver.ask('prepare', accept=RISKS)
+    driver.run_to('PREPARED')
+    driver.run(5)
+    pgs = leaving(cluster, osd)
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.run(5)
+    assert len(pgs) > 4 and leaving(cluster, osd) == pgs and 'norebalance' not in cluster.flags
+
+
+@pytest.mark.parametrize('seconds', [3, 57, 100])
+def test_the_osds_are_known_as_they_were_a_minute_ago(seconds: int) -> None:
+    cluster = RetryingCluster(hosts=4, pgs=4)
+    driver = Driver(cluster)
+    driver.run(seconds)
+    cluster.reweigh(2, 0.5)
+    reweights = []
+    for _ in range(130):
+        reweights.append(driver.loop._observing.observe()[0].osds_before[2].reweight)
+        driver.turn()
+    assert set(reweights[:60]) == {1.0} and set(reweights[120:]) == {0.5}
+
+
 def test_a_campaign_that_takes_over_pins_knows_which_reweights_were_lowered() -> None:
     driver, cluster = reweighted()
     cluster.add_osds(4, 1.0)
