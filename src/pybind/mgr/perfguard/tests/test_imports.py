@@ -127,9 +127,8 @@ def documents() -> Iterator[str]:
 def test_every_document_describes_changes_of_the_cluster_or_is_a_record() -> None:
     found = {name for name in documents() if not name.startswith(VERIFIED)}
     assert len({*documents()}) > 20
-    # Only the texts of a refusal need what a CRUSH map replaces. The mark of the active mgr is read
-    # back before each record.
-    assert {name.rstrip('/') for name in found} - RECORDS == {'crushbase', 'owner'}
+    # The mark of the active mgr is read back before each record.
+    assert {name.rstrip('/') for name in found} - RECORDS == {'owner'}
 
 
 def test_every_import_of_the_package_is_known() -> None:

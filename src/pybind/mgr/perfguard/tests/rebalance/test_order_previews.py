@@ -241,7 +241,7 @@ def test_pgs_that_a_crush_map_does_not_allow_to_stay_move_with_it() -> None:
     orders = Orders(rules=IN_PAIRS, future=NARROW)
     preview = orders.preview(crushmap(), SEEN)
     assert list(preview.planned.unpinnable) == ['1.0'] and preview.first == ()
-    assert preview.change == MapChange.to(IN_PAIRS, SEEN) and preview.details.key == ''
+    assert preview.change == MapChange.to(IN_PAIRS, SEEN) and preview.details.key is None
 
 
 @pytest.mark.parametrize('upmaps_max, first, pins', [
