@@ -345,6 +345,9 @@ class RebalanceController:
                 self.campaigns.put(self.campaign)
             self._reasons = (_STORING,)
         elif self.open and self._awaits_osdmap(observation, options):
+            # A request may have changed it, which another failover must not forget.
+            if self._may_write():
+                self.campaigns.put(self.campaign)
             self._reasons = (Reason(Code.STARTING, 'waiting for OSDMap %d, which an earlier mgr '
                                     'has seen' % self._epoch_before),)
         elif self.open:

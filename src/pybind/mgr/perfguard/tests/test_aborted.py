@@ -98,6 +98,33 @@ def test_no_pin_is_forgotten_by_an_older_osdmap(is_aborted: bool, rebuilt: bool)
         assert len(cluster.moved) == 12
 
 
+@pytest.mark.parametrize('verb, paused, phase', [
+    ('pause', True, 'HOLDING'), ('abort', False, 'ABORTED')])
+def test_a_request_during_the_wait_for_an_osdmap_survives_another_failover(
+        verb: str, paused: bool, phase: str) -> None:
+    driver = Driver()
+    cluster = driver.cluster
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.expand()
+    driver.run_until(lambda: bool(cluster.remapped()))
+    older = cluster.map_view()
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.ask('start')
+    driver.run_until(lambda: driver.status['in_flight'] > 0)
+    driver.restart()
+    setattr(cluster, 'map_view', lambda: older)
+    driver.turn()
+    assert 'STARTING' in codes(driver.status)
+    driver.ask(verb)
+    driver.run(2)
+    driver.restart()
+    delattr(cluster, 'map_view')
+    driver.run_until(lambda: driver.phase == phase)
+    assert driver.loop.rebalance.campaign.orders.paused == paused
+
+
 def test_it_stays_still_through_a_failover() -> None:
     driver = aborted()
     driver.restart()
