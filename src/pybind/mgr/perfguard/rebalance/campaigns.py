@@ -180,10 +180,12 @@ class Campaigns:
         """Why a campaign with this change will move more than the change requires: it also releases
         the PGs that an aborted one keeps pinned, unless the change is about the same OSDs, or the
         same pool. [] if it will not."""
-        last, pins = self.current, self.pins_held_back
-        if not last.held or not pins or last.change is not None and change.succeeds(last.change):
+        last, pins, drained = self.current, self.pins_held_back, self._still_draining(observation)
+        # That campaign may have taken over the drain of an earlier one.
+        expected = last.change is not None and change.succeeds(last.change) \
+            and change.weights.keys() >= set(drained)
+        if not last.held or not pins or expected:
             return []
-        drained = self._still_draining(observation)
         return ['campaign %d is aborted and keeps %s pinned: this change releases these as well%s, '
                 'and the figures here are without them; "campaign finish --keep" first leaves them '
                 'where they are' % (last.id, pgs(pins), ' (to drain %s)' % osds_text(drained)

@@ -455,6 +455,17 @@ def test_an_order_says_that_it_also_releases_the_pins_of_an_aborted_campaign(
         'are' % (pinned, drained)])
 
 
+def test_an_order_also_names_the_drain_before_the_aborted_one() -> None:
+    driver = aborted_drain(3)
+    driver.order('drain', 'osd.5')
+    driver.run(8)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    [warning] = driver.order('undrain', 'osd.5', dry_run=True)['warnings']
+    assert '(to drain osd.3, osd.5)' in warning
+    assert not driver.order('undrain', 'osd.3', 'osd.5', dry_run=True)['warnings']
+
+
 @pytest.mark.parametrize('failover', [False, True])
 @pytest.mark.parametrize('verb', ['expand', 'drain', 'prepare'])
 def test_the_campaign_after_an_aborted_drain_ends_the_drain(verb: str, failover: bool) -> None:
