@@ -17,10 +17,10 @@ the ratio, for the worst pool.
    an hour.
 6. Without evidence for BLIND_READINGS: a halt ends, and a limit below the first one is doubled.
    After the cap was raised: a limit that was not lowered grows up to the first one as in 1.
-7. A halt within REPEATED_READINGS of the end of another one, during which latency was up to 1, and
-   PGs that have been in flight for LONG_FLIGHT_SECONDS: as they do not arrive, a lower limit alone
-   does not help. Half of the PGs in flight are pinned back, the last released first, and for
-   CEILING_SECONDS no more may be in flight, unless clients are idle.
+7. A halt within REPEATED_READINGS of the end of another one, during which latency was up to 1,
+   twice in a row, and PGs that have been in flight for LONG_FLIGHT_SECONDS: as they do not arrive,
+   a lower limit alone does not help. Half of the PGs in flight are pinned back, the last released
+   first, and for CEILING_SECONDS no more may be in flight, unless clients are idle.
 """
 import heapq
 from dataclasses import dataclass, replace
@@ -68,6 +68,8 @@ COMFORT = 0.8
 #: Readings after the end of a halt within which another one is its repetition: HALT_READINGS, and
 #: as many until backfills have their speed again. Later bursts of clients do not count.
 REPEATED_READINGS = 6
+#: Repetitions in a row after which PGs are pinned back.
+REPETITIONS = 2
 #: A PG in flight for less is left to arrive.
 LONG_FLIGHT_SECONDS = 300.0
 #: How long a ceiling lasts: much longer than a halt, and a small part of a backfill of hours.
@@ -371,15 +373,14 @@ def set_pace(draft: Draft) -> Draft:
     if not pace.halted:
         return draft.set(pace=pace, stalls=stalls).event(
             'throttle', 'movement continues', pace.why)
-    if _is_repeated(campaign.pace, campaign.flights.in_flight, clients.seconds, draft.now):
-        pace = replace(pace, ceiling=max(1, len(campaign.flights.in_flight) // 2),
-                       ceiling_until=draft.now + CEILING_SECONDS)
+    pace = _with_ceiling(pace, campaign.flights.in_flight, _is_repeated(
+        campaign.pace, campaign.flights.in_flight, clients.seconds, draft.now), draft.now)
     draft = draft.set(pace=pace, stalls=stalls).event(
         'throttle', 'all movement is halted', pace.why)
     excess = beyond_ceiling(draft)
     return draft.event(
         'throttle', 'pinning up to %s back that were released last' % plural(len(excess), 'PG'),
-        'the last halt helped, but the same PGs raise latency above its limit again'
+        'halts help, but the same PGs raise latency above its limit again'
     ) if excess else draft
 
 
@@ -391,6 +392,18 @@ def _is_repeated(before: Pace, in_flight: Mapping[str, Flight], reading_seconds:
     is_soon = bool(before.resumed) and now - before.resumed <= REPEATED_READINGS * reading_seconds
     return is_soon and any(
         now - flight.since > LONG_FLIGHT_SECONDS for flight in in_flight.values())
+
+
+def _with_ceiling(pace: Pace, in_flight: Mapping[str, Flight], repeated: bool,
+                  now: float) -> Pace:
+    """The pace when a halt begins. Bursts of clients may repeat it once by chance. The last PG is
+    not pinned back: if it alone is too much, or others cause the latency, that would not help."""
+    pace = replace(pace, repetitions=pace.repetitions + 1 if repeated else 0)
+    to_pin_back = sum(flight.pin is not None for flight in in_flight.values()) // 2
+    if pace.repetitions < REPETITIONS or not to_pin_back:
+        return pace
+    return replace(pace, ceiling=len(in_flight) - to_pin_back,
+                   ceiling_until=now + CEILING_SECONDS)
 
 
 def _follow_halt(pace: Pace, was_halted: bool, now: float) -> Pace:

@@ -75,8 +75,9 @@ class Pace:
     #: when the last such halt ended. Only known to this mgr.
     helps: bool = field(default=False, compare=False)
     resumed: float = field(default=0.0, compare=False)
-    #: The number of PGs that may be in flight, and until when, after a halt that was repeated at
-    #: once (throttle.py); 0: no such number. Only known to this mgr.
+    #: How often the halt was repeated, in a row; the number of PGs that may be in flight after two
+    #: repetitions (throttle.py; 0: no such number), and until when. Only known to this mgr.
+    repetitions: int = field(default=0, compare=False)
     ceiling: int = field(default=0, compare=False)
     ceiling_until: float = field(default=0.0, compare=False)
 

@@ -7,8 +7,8 @@ import pytest
 
 from perfguard.cluster.types import NO_ENTRY, ClientOps, Ops, Osd, Readings
 from perfguard.errors import Code
-from perfguard.rebalance.throttle import (HALT_READINGS, _follow_halt, _is_repeated,
-                                          beyond_ceiling, limit)
+from perfguard.rebalance.throttle import (CEILING_SECONDS, HALT_READINGS, _follow_halt,
+                                          _is_repeated, _with_ceiling, beyond_ceiling, limit)
 from perfguard.rebalance.types import Flight, Pace, Phase
 
 from ..fakes.driver import OPTIONS, Driver
@@ -107,6 +107,23 @@ def flights(*since: float) -> Dict[str, Flight]:
 def test_a_halt_repeats_the_last_one_if_its_pgs_do_not_arrive(
         resumed: float, in_flight: Tuple[float, ...], repeated: bool) -> None:
     assert _is_repeated(Pace(resumed=resumed), flights(*in_flight), 5.0, 1000.0) == repeated
+
+
+@pytest.mark.parametrize('before, count, repeated, repetitions, ceiling', [
+    (0, 4, True, 1, 7), (1, 4, True, 2, 2), (5, 5, True, 6, 3), (1, 4, False, 0, 7),
+    # The last PG stays in flight, and what was learned with more is forgotten in time.
+    (1, 1, True, 2, 7), (1, 0, True, 2, 7)])
+def test_pgs_are_pinned_back_at_the_second_repetition(
+        before: int, count: int, repeated: bool, repetitions: int, ceiling: int) -> None:
+    pace = Pace(repetitions=before, ceiling=7, ceiling_until=1500.0)
+    after = _with_ceiling(pace, flights(*[0.0] * count), repeated, 1000.0)
+    assert (after.repetitions, after.ceiling) == (repetitions, ceiling)
+    assert after.ceiling_until == (1500.0 if ceiling == 7 else 1000.0 + CEILING_SECONDS)
+
+
+def test_pgs_without_a_pin_do_not_count_among_those_to_pin_back() -> None:
+    in_flight = {**flights(0.0, 0.0), '2.0': FOREIGN, '2.1': FOREIGN}
+    assert _with_ceiling(Pace(repetitions=1), in_flight, True, 1000.0).ceiling == 3
 
 
 HALTED = Pace(halted=True)
