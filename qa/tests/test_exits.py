@@ -275,9 +275,12 @@ def test_shutdown_gives_everything_back(release: str, guard: Guard) -> None:
     cluster = guard.cluster
     before, upmaps = guard.foreign(), guard.upmaps()
     assert guard.get('held')['held'] == []
-    added = cluster.add_osds(4, weight=0.0)
+    names = ['osd.%d' % osd for osd in cluster.add_osds(4, weight=0.0)]
     wait_reported(guard)
-    order(guard, 'expand', weight='1.0', what=['osd.%d' % osd for osd in added])
+    # On a loaded machine, the OSDMap of the mgr does not contain them at once.
+    cluster.wait(lambda: ask(guard, 'expand', weight='1.0', what=names, dry_run=True)[0] == 0, 30,
+                 'the mgr to know the new OSDs')
+    order(guard, 'expand', weight='1.0', what=names)
     guard.wait_moving()
     held = guard.get('held')['held']
     print('%s: held: %s' % (release, ['%s: %s' % (row['what'], row['restore']) for row in held]))
