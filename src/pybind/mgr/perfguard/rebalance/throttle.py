@@ -65,18 +65,18 @@ DECREASE = 0.5
 #: Pressure (latency / its limit) up to which the PGs in flight are raised; between this and 1 they
 #: are kept.
 COMFORT = 0.8
+#: Readings over the limit of latency with one PG in flight after which movement is halted, and
+#: readings below it until it resumes.
+HALT_READINGS = 3
 #: Readings after the end of a halt within which another one is its repetition: HALT_READINGS, and
 #: as many until backfills have their speed again. Later bursts of clients do not count.
-REPEATED_READINGS = 6
+REPEATED_READINGS = 2 * HALT_READINGS
 #: Repetitions in a row after which PGs are pinned back.
 REPETITIONS = 2
 #: A PG in flight for less is left to arrive.
 LONG_FLIGHT_SECONDS = 300.0
 #: How long a ceiling lasts: much longer than a halt, and a small part of a backfill of hours.
 CEILING_SECONDS = 900.0
-#: Readings over the limit of latency with one PG in flight after which movement is halted, and
-#: readings below it until it resumes.
-HALT_READINGS = 3
 #: Time after the last evidence in which a reading with too few operations changes nothing; after
 #: it, the last minute is judged.
 MINUTE_SECONDS = 60.0
@@ -368,15 +368,14 @@ def set_pace(draft: Draft) -> Draft:
         pace = _follow_halt(pace, campaign.pace.halted, draft.now)
     stalls = credit(stalls, clients, draft.now, options.stall_ratio, fast,
                     draft.observed.commit_seconds)
+    if pace.halted and not campaign.pace.halted:
+        pace = _with_ceiling(pace, campaign.flights.in_flight, _is_repeated(
+            campaign.pace, campaign.flights.in_flight, clients.seconds, draft.now), draft.now)
+    draft = draft.set(pace=pace, stalls=stalls)
     if pace.halted == campaign.pace.halted:
-        return draft.set(pace=pace, stalls=stalls)
-    if not pace.halted:
-        return draft.set(pace=pace, stalls=stalls).event(
-            'throttle', 'movement continues', pace.why)
-    pace = _with_ceiling(pace, campaign.flights.in_flight, _is_repeated(
-        campaign.pace, campaign.flights.in_flight, clients.seconds, draft.now), draft.now)
-    draft = draft.set(pace=pace, stalls=stalls).event(
-        'throttle', 'all movement is halted', pace.why)
+        return draft
+    draft = draft.event('throttle', 'all movement is halted' if pace.halted
+                        else 'movement continues', pace.why)
     excess = beyond_ceiling(draft)
     return draft.event(
         'throttle', 'pinning up to %s back that were released last' % plural(len(excess), 'PG'),
