@@ -339,17 +339,12 @@ class RebalanceController:
         # The slower the mons are, the later commands count as lost and are sent again.
         options = replace(options, readback_timeout=max(
             options.readback_timeout, READBACK_COMMITS * commit_seconds))
-        if self.campaigns.storing:
-            # Until all pins that it begins with are stored, the campaign does nothing else.
+        waits = self._why_it_waits(observation, options)
+        if waits is not None:
+            # Requests may have changed the campaign, which another failover must not forget.
             if self._may_write():
                 self.campaigns.put(self.campaign)
-            self._reasons = (_STORING,)
-        elif self.open and self._awaits_osdmap(observation, options):
-            # A request may have changed it, which another failover must not forget.
-            if self._may_write():
-                self.campaigns.put(self.campaign)
-            self._reasons = (Reason(Code.STARTING, 'waiting for OSDMap %d, which an earlier mgr '
-                                    'has seen' % self._epoch_before),)
+            self._reasons = (waits,)
         elif self.open:
             self._turn_of_campaign(observation, view, options, rolling_back)
         self.campaigns.file_in_history()
@@ -358,6 +353,16 @@ class RebalanceController:
         self._down_since = {osd.id: self._down_since.get(osd.id, observation.now)
                             for osd in observation.osdmap.osds.values() if osd.is_down_but_in}
         return self._down_since
+
+    def _why_it_waits(self, observation: Observation, options: Options) -> Optional[Reason]:
+        """Why the campaign is only stored in this turn; None: it is not, or there is none."""
+        if self.campaigns.storing:
+            # Until all pins that it begins with are stored, the campaign does nothing else.
+            return _STORING
+        if self.open and self._awaits_osdmap(observation, options):
+            return Reason(Code.STARTING, 'waiting for OSDMap %d, which an earlier mgr has seen'
+                          % self._epoch_before)
+        return None
 
     def _awaits_osdmap(self, observation: Observation, options: Options) -> bool:
         """Whether the OSDMap is older than one that an earlier mgr has acted on: it does not show
