@@ -313,8 +313,8 @@ def _why_give_way(draft: Draft) -> str:
         return '%s inactive, and norebalance defers their backfill' % pgs_are(
             counts.inactive_empty)
     if counts.degraded_waiting:
-        return '%s degraded and cannot backfill: PGs that are not hold the reservations, and ' \
-            'norebalance defers these PGs' % pgs_are(counts.degraded_waiting)
+        return '%s degraded and cannot backfill: PGs that are not degraded hold the ' \
+            'reservations, and norebalance defers these' % pgs_are(counts.degraded_waiting)
     return '%s undersized but not degraded, and norebalance defers their backfill: the mons ' \
         'keep all OSDMaps meanwhile' % pgs_are(counts.undersized_empty)
 
