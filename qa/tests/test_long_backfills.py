@@ -21,8 +21,7 @@ MET, NOT_MET = 'rep=10000', 'rep=0.001'
 
 
 def upmapped(guard: Guard) -> Set[str]:
-    dump = guard.cluster.osd_dump()
-    return {row['pgid'] for row in (*dump['pg_upmap_items'], *dump['pg_upmap'])}
+    return {name.split()[0] for name in guard.upmaps()}
 
 
 def halt(guard: Guard) -> None:

@@ -8,6 +8,7 @@ import pytest
 from perfguard.advise.controller import EVERY_SECONDS
 from perfguard.advise.report import AdviseOrder
 from perfguard.cluster.inventory import Inventory
+from perfguard.cluster.ports import View
 from perfguard.cluster.types import Reply
 from perfguard.errors import Refused
 from perfguard.upmap.pins import DEGRADED
@@ -63,19 +64,25 @@ def test_no_advice_to_switch_on_the_balancer_that_would_move_the_pins() -> None:
     assert driver.loop.advice().findings == ()
 
 
+def pinned_with_older_map() -> Tuple[Driver, View]:
+    """All PGs are pinned; the OSDMap from before is to be that of the next mgr."""
+    driver = Driver()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.expand()
+    driver.run_until(lambda: bool(driver.cluster.remapped()))
+    older = driver.cluster.map_view()
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    return driver, older
+
+
 @pytest.mark.parametrize('is_aborted', [False, True])
 @pytest.mark.parametrize('rebuilt', [False, True])
 def test_no_pin_is_forgotten_by_an_older_osdmap(is_aborted: bool, rebuilt: bool) -> None:
     """That of the next mgr may be older than the one in which the pins were read back."""
-    driver = Driver()
+    driver, older = pinned_with_older_map()
     cluster = driver.cluster
-    driver.ask('prepare')
-    driver.run_to('PREPARED')
-    cluster.expand()
-    driver.run_until(lambda: bool(cluster.remapped()))
-    older = cluster.map_view()
-    driver.ask('pin')
-    driver.run_to('PINNED')
     if is_aborted:
         driver.ask('abort')
         driver.run_to('ABORTED')
@@ -102,15 +109,8 @@ def test_no_pin_is_forgotten_by_an_older_osdmap(is_aborted: bool, rebuilt: bool)
     ('pause', True, 'HOLDING'), ('abort', False, 'ABORTED')])
 def test_a_request_during_the_wait_for_an_osdmap_survives_another_failover(
         verb: str, paused: bool, phase: str) -> None:
-    driver = Driver()
+    driver, older = pinned_with_older_map()
     cluster = driver.cluster
-    driver.ask('prepare')
-    driver.run_to('PREPARED')
-    cluster.expand()
-    driver.run_until(lambda: bool(cluster.remapped()))
-    older = cluster.map_view()
-    driver.ask('pin')
-    driver.run_to('PINNED')
     driver.ask('start')
     driver.run_until(lambda: driver.status['in_flight'] > 0)
     driver.restart()
