@@ -14,14 +14,15 @@ from typing import Any, Callable, Generator, Iterator, List, Optional
 import pytest
 
 from qa.cluster import Cluster, ClusterError
-from qa.cluster.state import base_dir
+from qa.cluster.state import base_dir, threads
 from qa.lib import tiers
 from qa.lib.clusters import ClusterFactory, SharedClusters
 from qa.lib.guard import Guard
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
-LOG_LINES = 20
+#: Of the log of an mgr, this many of the last lines about perfguard are shown, and of all lines.
+LOG_LINES, LAST_LINES = 20, 5
 #: Of each log of a failed cluster, this much of its end is kept.
 LOG_BYTES_MAX = 4 << 20
 
@@ -165,10 +166,16 @@ def _description(cluster: Cluster) -> str:
     lines = [status]
     for path in sorted((cluster.directory / 'log').glob('mgr.*.log')):
         with open(path, errors='replace') as log:
-            # The directory's own name would make every traceback a hit.
-            found = [line for line in log
-                     if 'perfguard' in line.replace(str(cluster.directory), '')]
+            logged = log.readlines()
+        # The directory's own name would make every traceback a hit.
+        found = [line for line in logged
+                 if 'perfguard' in line.replace(str(cluster.directory), '')]
         lines.append(f'{path.name}:\n{"".join(found[-LOG_LINES:])}')
+        lines.append(f'the end of {path.name}:\n{"".join(logged[-LAST_LINES:])}')
+    # A daemon that does not answer may be stopped, wait for a lock or for a disk, or be busy.
+    for name, pid in cluster.pids().items():
+        if name.startswith('mgr.'):
+            lines += [f'threads of {name}:', *threads(pid), '']
     return '\n'.join(lines)
 
 

@@ -138,11 +138,33 @@ def is_stopped(pid: int) -> bool:
     return _process_stat(pid)[:1] == ['T']
 
 
+def threads(pid: int) -> List[str]:
+    """What the threads of a process do, as in "3 msgr-worker-0: S ep_poll, 12 s": the number of
+    such threads, their name, state, kernel function, and CPU time together. Empty if the process
+    has ended."""
+    seconds: Dict[Tuple[str, str, str], List[float]] = {}
+    for task in Path(f'/proc/{pid}/task').glob('*'):
+        try:
+            name = (task / 'comm').read_text().strip()
+            place = (task / 'wchan').read_text() or '?'
+            fields = _fields_of(task / 'stat')
+        except OSError:
+            continue  # just gone
+        used = sum(map(int, fields[11:13])) / os.sysconf('SC_CLK_TCK')
+        seconds.setdefault((name, fields[0], place), []).append(used)
+    return ['%d %s: %s %s, %.0f s' % (len(used), *key, sum(used))
+            for key, used in sorted(seconds.items())]
+
+
 def _process_stat(pid: int) -> List[str]:
     """The fields of /proc/PID/stat from the state on; empty if the process has ended."""
     try:
-        with open(f'/proc/{pid}/stat') as f:
-            stat = f.read()
+        return _fields_of(Path(f'/proc/{pid}/stat'))
     except OSError:
         return []
+
+
+def _fields_of(path: Path) -> List[str]:
+    """The fields of a stat file of /proc from the state on."""
+    stat = path.read_text()
     return stat[stat.rindex(')') + 2:].split()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,7 +21,8 @@ from qa.cluster.load_control import Load
 from qa.cluster.patience import patient
 from qa.cluster.releases import Recipe, check_candidate
 from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample, quantile, summarise
-from qa.cluster.state import State, base_dir, new_directory, process_identity
+from qa.cluster.state import (State, base_dir, is_stopped, new_directory, process_identity,
+                              threads)
 from qa.lib.faults import laggy
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -273,6 +275,22 @@ def test_a_suite_that_has_moved_on_is_refused(candidate: str, refused: bool) -> 
             check_candidate('tentacle', recipe, policy)
     else:
         check_candidate('tentacle', recipe, policy)
+
+
+def test_what_the_threads_of_a_process_do() -> None:
+    with subprocess.Popen(['sleep', '60']) as child:
+        child.send_signal(signal.SIGSTOP)
+        assert _eventually(lambda: is_stopped(child.pid), 5)
+        line, = threads(child.pid)
+        child.kill()
+    assert line.startswith('1 sleep: T ') and line.endswith(', 0 s') and not threads(child.pid)
+    done = threading.Event()
+    waiting = [threading.Thread(target=done.wait) for _ in range(3)]
+    for thread in waiting:
+        thread.start()
+    counts = [int(line.split()[0]) for line in threads(os.getpid())]
+    done.set()
+    assert sum(counts) >= 4 and max(counts) >= 3
 
 
 def test_owner_is_distinguished_from_a_process_that_reuses_its_pid() -> None:
