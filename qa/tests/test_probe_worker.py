@@ -131,11 +131,12 @@ def check_counts(place: Place, engine: str) -> None:
     both = mix.streams[0]
     assert 0.6 < both.read.ios / (both.read.ios + both.write.ios) < 0.8
     # What waits when the ramp ends is counted too, on a busy machine all of the ramp. What waits at
-    # the end is not, for at most as long as an operation took.
+    # the end is not, for at most as long as an operation took, and as long as the worker itself got
+    # no CPU: a tenth of the time where dozens of daemons share two cores.
     paced_reads = paced.streams[0].read
     assert paced_reads.latency is not None
     waiting = 10 + 200 * paced_reads.latency.max / 1e9
-    assert -waiting <= paced_reads.ios - 400 <= 10 + 200 * 0.3
+    assert -waiting - 400 * 0.1 <= paced_reads.ios - 400 <= 10 + 200 * 0.3
     assert only(lines, 'cleaned')['left'] == 0
     assert only(lines, 'cleaned')['removed'] == 2 * OBJECTS
     assert lines[-1] == {'type': 'end', 'state': 'done'}
