@@ -25,7 +25,8 @@ from .balancing import balance_ordered, check_balance
 from .campaign import AnyChange, Campaign
 from .change import NO_PINS, NO_WEIGHTS, Change, Details
 from .what_if import growth, loss_of, lost_osds
-from .join_plan import bases_of, entries_needed, for_same_mons, plan_join
+from .join_plan import (bases_of, entries_needed, for_same_mons, plan_join,
+                        with_destinations)
 from .least_moves import least_moves, moves_for_map, why_all_follow
 from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, WEIGHT_VERBS, Order, OrderFacts, check_map,
                      check_names, map_back, reasons_not_new, weights_back)
@@ -78,9 +79,9 @@ class CrushOrders:
             if crush_map is None:
                 return lambda: NoFuture('the new CRUSH map is no longer in the store')
         space = self._cluster.osd_space()
-        return lambda: change.foreseen(
+        return lambda: change.foreseen(with_destinations(
             self._outlook(observation, change.chunk, crush_map, whole=change.whole,
-                          setting=change.setting), observation, space)
+                          setting=change.setting), change, observation), observation, space)
 
     def _outlook(self, observation: Observation, weights: Mapping[int, float] = NO_WEIGHTS,
                  crush_map: Optional[bytes] = None, whole: bool = True,
@@ -194,8 +195,8 @@ class CrushOrders:
         """The preview of other CRUSH weights. `bounds`: of the balance, which depends on all PGs;
         None: the end state is that of CRUSH. Raises Refused."""
         return weights_preview(
-            order, facts, observation, lambda change: self._outlook(
-                observation, change.weights, whole=bounds is not None),
+            order, facts, observation, lambda change: with_destinations(self._outlook(
+                observation, change.weights, whole=bounds is not None), change, observation),
             self._cluster.config_entries() if observation.crush.weight_sets else None)
 
     def _preview_map(self, bounds: Optional[Bounds], order: Order, observation: Observation,
@@ -429,7 +430,8 @@ class CrushOrders:
         """The preview of new CRUSH weights, or of a whole map (`crush_map`; None: of weights).
         `pins`: those of the campaign that is rolled back, which show the entries from before it.
         Raises Refused for a map whose effects cannot be computed."""
-        outlook = self._outlook(observation, change.weights, crush_map, whole=True)
+        outlook = with_destinations(
+            self._outlook(observation, change.weights, crush_map, whole=True), change, observation)
         if crush_map is not None:
             outlook = _computed(outlook, 'preview the CRUSH map')
         return preview_of(change, outlook, observation, crush_map, bases_of(pins))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The pins that a change of CRUSH requires, planned on the future mapping. Pure, for any thread."""
 from dataclasses import dataclass, replace
-from typing import (Callable, Collection, Container, Dict, FrozenSet, List, Mapping, Optional,
-                    TypeVar, Union)
+from typing import (Collection, Container, Dict, FrozenSet, List, Mapping, Optional, TypeVar,
+                    Union)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
-from ..cluster.types import (NO_ENTRY, NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of,
+from ..cluster.types import (NO_ENTRY, NO_OSD, OsdMap, OsdSet, Pool, UpmapEntry, pool_of,
                              seed_of)
 from ..observation import Observation
 from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, has_no_target, lawful,
@@ -77,25 +77,51 @@ def with_pins(outlook: Outlook, osdmap: OsdMap, change: Change) -> Outlook:
     return PlannedFuture(**vars(outlook), planned=plan_join(osdmap, outlook, change.drained))
 
 
-def renewed(future: Future, before: OsdMap, now: OsdMap,
-            placement: Callable[[str], Optional[Placement]], change: Change) -> Future:
-    """`future`, which was computed for the OSDMap `before`, updated to the OSDMap `now`, which
-    differs from it in pg_temp alone: PGs recover and are remapped all the time.
+def with_destinations(outlook: AnyOutlook, change: Change,
+                      observation: Observation) -> AnyOutlook:
+    """The outlook in which each PG that leaves an OSD which is to be emptied counts as being where
+    it moves to: a pin to its acting set would keep it on that OSD. A change of a pool waits for
+    these PGs instead."""
+    if isinstance(outlook, NoFuture) or not observation.evacuation:
+        return outlook
+    pgs, others = ({**rows, **{
+        pgid: rows[pgid]._replace(acting=destination)
+        for pgid in observation.evacuation if pgid in rows
+        for destination in [_destination(pgid, change, observation)] if destination is not None}}
+        for rows in (outlook.pgs, outlook.others))
+    return replace(outlook, pgs=pgs, others=others)
+
+
+def _destination(pgid: str, change: Change, observation: Observation) -> Optional[OsdSet]:
+    """Where a change has to keep a PG: on its acting set; or on its up set if the PG leaves an OSD
+    that is to be emptied, and the change does not wait for that. None: there is no such PG."""
+    place, pool = observation.placement(pgid), observation.osdmap.pools.get(pool_of(pgid))
+    if place is None or pool is None:
+        return None
+    leaves = pgid in observation.evacuation and change.pool is None and pool.is_complete(place.up)
+    return place.up if leaves else place.acting
+
+
+def renewed(future: Future, before: Observation, now: Observation, change: Change) -> Future:
+    """`future`, which was computed for the observation `before`, updated to `now`, whose OSDMap
+    differs in pg_temp alone: PGs recover and are remapped all the time.
 
     The future place of a PG does not depend on pg_temp; its present place, and so its pin, does.
     """
-    changed = {pgid: (future.pgs[pgid], placement(pgid))
-               for pgid in before.pg_temp.keys() | now.pg_temp.keys()
-               if pgid in future.pgs and before.pg_temp.get(pgid) != now.pg_temp.get(pgid)}
-    updated_pgs = {pgid: pg._replace(acting=place.acting)
-                   for pgid, (pg, place) in changed.items() if place is not None}
+    temps, present_temps = before.osdmap.pg_temp, now.osdmap.pg_temp
+    changed_pgids = [pgid for pgid in temps.keys() | present_temps.keys()
+                     if temps.get(pgid) != present_temps.get(pgid)
+                     or (pgid in before.evacuation) != (pgid in now.evacuation)]
+    updated_pgs = {pgid: future.pgs[pgid]._replace(acting=destination)
+                   for pgid in changed_pgids if pgid in future.pgs
+                   for destination in [_destination(pgid, change, now)] if destination is not None}
     if not updated_pgs:
         return future
     renewed_future = replace(future, pgs={**future.pgs, **updated_pgs})
     if not isinstance(renewed_future, PlannedFuture):
         return renewed_future
     # Each field of Planned maps PGs: the rows of the updated PGs are replaced.
-    replanned = vars(plan_join(now, replace(future, pgs=updated_pgs), change.drained))
+    replanned = vars(plan_join(now.osdmap, replace(future, pgs=updated_pgs), change.drained))
     return replace(renewed_future, planned=Planned(**{
         name: {**{pgid: value for pgid, value in rows.items() if pgid not in updated_pgs},
                **replanned[name]} for name, rows in vars(renewed_future.planned).items()}))

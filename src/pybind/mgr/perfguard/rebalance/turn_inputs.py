@@ -208,8 +208,7 @@ class ChangePreviews:
             self._begin(change, observation)
             return None
         self._preview, self._failures, self._outdated, self.failure = preview, 0, 0, ''
-        return renewed(outlook, preview.basis.osdmap, observation.osdmap, observation.placement,
-                       change)
+        return renewed(outlook, preview.basis, observation, change)
 
     def _note_failure(self, no_future: NoFuture, now: float) -> Optional[Outlook]:
         """Note a failed preview; returns the result if it is final, else None."""

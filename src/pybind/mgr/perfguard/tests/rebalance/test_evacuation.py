@@ -678,6 +678,31 @@ def test_a_reweight_that_is_lowered_just_before_a_campaign_counts(osd: int) -> N
     assert len(pgs) > 4 and leaving(cluster, osd) == pgs and 'norebalance' not in cluster.flags
 
 
+@pytest.mark.parametrize('reweight', [0.4, 0.0])
+def test_an_expansion_keeps_no_pg_on_an_osd_that_it_leaves(reweight: float) -> None:
+    """Of PGs that leave an OSD, some are to move to the new OSDs as well."""
+    cluster = RetryingCluster(hosts=12, pgs=64, backfill_seconds=4.0)
+    cluster.add_osds(4, 0.0)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=2))
+    driver.run_until(cluster.clean)
+    cluster.backfill_seconds = 200.0
+    cluster.reweigh(2, reweight)
+    driver.run(5)
+    pgs, ups = leaving(cluster, 2), {pgid: {*pg.up} for pgid, pg in cluster.pg.items()}
+    before = len(cluster.moved)
+    driver.order('expand', weight='1.0', accept=RISKS)
+    driver.run_to('PINNED')
+    driver.run(10)
+    raws = {pgid: cluster.raw_under(pgid, cluster.toys) for pgid in pgs}
+    assert sum(not {12, 13, 14, 15}.isdisjoint(raw) for raw in raws.values()) > 4
+    assert leaving(cluster, 2) == pgs and not cluster.moved[before:]
+    # Pins keep shards on their OSDs that CRUSH would exchange.
+    assert all({*cluster.pg[pgid].up} == ups[pgid] for pgid in pgs)
+    cluster.backfill_seconds = 4.0
+    driver.run_to('DONE', 900)
+    assert cluster.clean()
+
+
 @pytest.mark.parametrize('seconds', [3, 57, 100])
 def test_the_osds_are_known_as_they_were_a_minute_ago(seconds: int) -> None:
     cluster = RetryingCluster(hosts=4, pgs=4)

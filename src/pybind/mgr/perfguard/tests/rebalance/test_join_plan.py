@@ -6,14 +6,17 @@ from typing import Any, Dict, List, Mapping, Optional
 import pytest
 
 from perfguard.cluster.ports import Future, FuturePg, NoFuture
-from perfguard.cluster.types import (NO_ENTRY, NO_OSD, OsdMap, OsdSet, PgCounts, Placement, Signals,
-                                     UpmapEntry)
+from perfguard.cluster.types import (NO_ENTRY, NO_OSD, OsdMap, OsdSet, PgCounts, Placement,
+                                     PoolRule, Signals, UpmapEntry)
+from perfguard.observation import Observation
 from perfguard.rebalance.campaign import NO_CAMPAIGN
 from perfguard.rebalance.change import Planned
 from perfguard.rebalance.join_plan import (PlannedFuture, bases_of, becomes_incomplete,
                                            entries_needed, keeps, mean_bytes, moved_by_weights,
-                                           plan_join, renewed, survives, undersized, with_pins)
+                                           plan_join, renewed, survives, undersized,
+                                           with_destinations, with_pins)
 from perfguard.rebalance.moves import Move
+from perfguard.rebalance.pool_rule import RuleChange
 from perfguard.rebalance.types import PinRecord
 from perfguard.rebalance.weights import WeightChange
 from perfguard.upmap.pins import INCOMPLETE, Unpinnable
@@ -218,15 +221,21 @@ ALL: List[str] = ['1.0', '1.1', '1.2', '1.3']
 CHANGE = WeightChange(weights={3: 1.0})
 
 
+def seen(temps: Mapping[str, OsdSet], gone: Optional[str] = None, up: OsdSet = HERE,
+         **fields: Any) -> Observation:
+    """Remapped PGs; those of an evacuation with `evacuation`."""
+    def placement(pgid: str) -> Optional[Placement]:
+        return None if pgid == gone else Placement(up, temps.get(pgid, up))
+
+    observation = draft_of(NO_CAMPAIGN).observed
+    osdmap = replace(observation.osdmap, pg_temp=temps)
+    return replace(observation, settings=replace(observation.settings, osdmap=osdmap),
+                   placement=placement, **fields)
+
+
 def updated(future: Future, before: Mapping[str, OsdSet], now: Mapping[str, OsdSet],
             gone: Optional[str] = None) -> Future:
-    osdmap = map_of()
-
-    def placement(pgid: str) -> Optional[Placement]:
-        return None if pgid == gone else Placement(HERE, now.get(pgid, HERE))
-
-    return renewed(future, replace(osdmap, pg_temp=before), replace(osdmap, pg_temp=now), placement,
-                   CHANGE)
+    return renewed(future, seen(before), seen(now, gone), CHANGE)
 
 
 def test_a_preview_follows_pgs_that_are_remapped_meanwhile() -> None:
@@ -254,3 +263,45 @@ def test_the_pins_of_a_preview_are_planned_again_for_pgs_that_are_remapped() -> 
     assert after.planned.pins == {'1.0': replace(PIN, goal=OTHER),
                                   '1.2': PinRecord(NO_ENTRY, OTHER)}
     assert set(after.planned.moves) == {'1.0', '1.2'} and set(after.planned.unpinnable) == {'1.3'}
+
+
+# ---- PGs that leave OSDs which are to be emptied
+
+RULE = RuleChange(rule=PoolRule(1, 1))
+EVACUATED: Dict[str, OsdSet] = {'1.1': (6,), '1.2': (6,)}
+
+
+@pytest.mark.parametrize('up, acting', [
+    (HERE, HERE),
+    # CRUSH finds too few OSDs: the data stays where it is.
+    ((0, 1), (6, 1, 2)), ((NO_OSD, 1, 2), (6, 1, 2))])
+def test_a_pg_that_leaves_an_osd_counts_as_being_where_it_moves_to(up: OsdSet,
+                                                                   acting: OsdSet) -> None:
+    temps = dict.fromkeys(EVACUATED, (6, 1, 2))
+    future = Future({'1.1': FuturePg((6, 1, 2), THERE), '1.3': FuturePg((6, 1, 2), THERE)}, CRUSH,
+                    others={'1.2': FuturePg((6, 1, 2), HERE)})
+    after = with_destinations(future, CHANGE, seen(temps, up=up, evacuation=EVACUATED))
+    assert isinstance(after, Future)
+    assert {pgid: pg.acting for pgid, pg in after.all()} == {
+        '1.1': acting, '1.2': acting, '1.3': (6, 1, 2)}
+    assert with_destinations(future, CHANGE, seen(temps)) is future
+    evacuated = seen(temps, evacuation=EVACUATED)
+    assert with_destinations(future, CHANGE, replace(
+        evacuated, placement=lambda pgid: None)) == future
+    failed = NoFuture('no answer')
+    assert with_destinations(failed, CHANGE, evacuated) is failed
+    # A change of a pool waits for these PGs.
+    assert with_destinations(future, RULE, evacuated) == future
+
+
+def test_a_preview_follows_pgs_that_begin_or_cease_to_leave_an_osd() -> None:
+    temps = {'1.1': (6, 1, 2), '1.3': (7, 1, 2)}
+    future = Future({'1.1': FuturePg((6, 1, 2), THERE), '1.3': FuturePg((7, 1, 2), THERE)}, CRUSH)
+    leaving = renewed(future, seen(temps), seen(temps, evacuation=EVACUATED), CHANGE)
+    assert leaving.pgs == {**future.pgs, '1.1': LEFT}
+    assert renewed(leaving, seen(temps, evacuation=EVACUATED), seen(temps), CHANGE) == future
+    # Other copies leave now, to the same place.
+    temps_later = {**temps, '1.1': (6, 0, 1)}
+    assert renewed(leaving, seen(temps, evacuation=EVACUATED),
+                   seen(temps_later, evacuation=EVACUATED), CHANGE) == leaving
+    assert renewed(future, seen(temps), seen(temps, evacuation=EVACUATED), RULE) == future

@@ -11,11 +11,12 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.orchestrator import Orchestrating
-from perfguard.cluster.ports import Future, FuturePg, NoFuture
+from perfguard.cluster.ports import Future, FuturePg, NoFuture, View
 from perfguard.cluster.types import OsdSet, Placement, Space, UpmapEntry
 from perfguard.errors import Refused
+from perfguard.observation import Observation
 from perfguard.rebalance import campaign as campaigns
-from perfguard.rebalance.campaign import AnyChange
+from perfguard.rebalance.campaign import NO_CAMPAIGN, AnyChange
 from perfguard.rebalance.campaign_orders import COMPUTED_SECONDS
 from perfguard.rebalance.change import ChangeStage, Planned
 from perfguard.rebalance.crush_orders import changed_crush_parts
@@ -34,6 +35,7 @@ from perfguard.upmap.pins import without_targets
 
 from ..cluster.test_crush import DUMP
 from ..fakes.cluster import BALANCER, Crash, FakeCluster, FakeReply, FakeView
+from ..fakes.drafts import draft_of
 from ..fakes.driver import Driver, codes
 from ..fakes.instants import instants
 from ..fakes.straw_cluster import StrawCluster
@@ -1354,26 +1356,33 @@ def test_undersized_pgs_that_were_forced_and_have_recovered_leave_no_room_for_ot
     driver.run_until(lambda: change_of(driver).stage is ChangeStage.LANDED)
 
 
+def seen_of(view: View) -> Observation:
+    basis = draft_of(NO_CAMPAIGN).observed
+    return replace(basis, settings=replace(basis.settings, osdmap=view.osdmap),
+                   placement=view.placement)
+
+
 @pytest.mark.parametrize('drained', [(), (3,)])
 def test_a_mapping_takes_up_where_pgs_are_now(drained: OsdSet) -> None:
     """It is what the tools would find in the OSDMap of now."""
     cluster = waiting()
     change = WeightChange(weights={8: 1.0, 9: 1.0, 10: 1.0}, drained=drained)
-    before = cluster.map_view().osdmap
+    earlier = seen_of(cluster.map_view())
+    before = earlier.osdmap
     one = with_pins(cluster.outlook(before, change.weights, None), before, change)
     for pgid in ('1.0', '1.1', '1.2', '2.0'):
         pg = cluster.pg[pgid]
         pg.temp = (*pg.up[1:], pg.up[0]) if pgid != '1.2' else pg.up[:2]
     cluster.epoch += 1
-    view = cluster.map_view()
+    now = seen_of(cluster.map_view())
     assert isinstance(one, PlannedFuture)
-    found = renewed(one, before, view.osdmap, view.placement, change)
-    assert found == with_pins(cluster.outlook(view.osdmap, change.weights, None), view.osdmap,
+    found = renewed(one, earlier, now, change)
+    assert found == with_pins(cluster.outlook(now.osdmap, change.weights, None), now.osdmap,
                               change) != one
-    assert renewed(found, view.osdmap, view.osdmap, view.placement, change) is found
+    assert renewed(found, now, now, change) is found
     plain = cluster.outlook(before, change.weights, None)
     assert isinstance(plain, Future)
-    assert renewed(plain, before, view.osdmap, view.placement, change).pgs == found.pgs
+    assert renewed(plain, earlier, now, change).pgs == found.pgs
 
 
 def test_nothing_is_pinned_while_others_have_switched_the_balancer_on() -> None:
