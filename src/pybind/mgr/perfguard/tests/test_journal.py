@@ -121,6 +121,23 @@ def test_an_answer_asks_mons_that_do_not_answer_only_once() -> None:
     assert 'cannot read the journal' in text and len(asked) == 2
 
 
+def test_a_command_is_woken_although_reading_the_journal_back_fails() -> None:
+    """Else it waits until its time is over."""
+    driver = small(waiting=2)
+    stored = driver.cluster.stored
+
+    def broken(keys: Sequence[str]) -> Any:
+        if any(driver.kv.get_store(key) for key in keys if key.startswith('campaign/')):
+            raise OSError('a bug')
+        return stored(keys)
+
+    setattr(driver.cluster, 'stored', broken)
+    waiting_order = driver.loop.requests.submit(EXPAND)
+    with pytest.raises(OSError):
+        driver.turn()
+    assert waiting_order.done.is_set() and waiting_order.answer is not None
+
+
 def test_a_preview_says_nothing_of_the_journal() -> None:
     driver = small(waiting=2)
     driver.kv.losing = True

@@ -6,9 +6,11 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence
 import pytest
 
 from perfguard.cluster.ports import NoFuture, Outlook
-from perfguard.cluster.types import OsdMap
+from perfguard.cluster.types import OsdMap, PoolPgs, PoolRule
 from perfguard.errors import Refused
-from perfguard.rebalance.change import ChangeStage
+from perfguard.rebalance.change import Change, ChangeStage
+from perfguard.rebalance.pg_num import PgNumChange
+from perfguard.rebalance.pool_rule import RuleChange
 from perfguard.rebalance.weights import WeightChange
 from perfguard.store import Store
 from perfguard.upmap.pins import Unpinnable
@@ -453,6 +455,20 @@ def test_an_order_says_that_it_also_releases_the_pins_of_an_aborted_campaign(
         'campaign 1 is aborted and keeps %d PGs pinned: this change releases these as well%s, and '
         'the figures here are without them; "campaign finish --keep" first leaves them where they '
         'are' % (pinned, drained)])
+
+
+@pytest.mark.parametrize('change, aborted, succeeds', [
+    (RuleChange(rule=PoolRule(1, 3)), RuleChange(rule=PoolRule(1, 2)), True),
+    (RuleChange(rule=PoolRule(1, 3)), RuleChange(rule=PoolRule(2, 3)), False),
+    (PgNumChange(step=PoolPgs(1, 8, 8)), PgNumChange(step=PoolPgs(1, 16, 8)), True),
+    (PgNumChange(step=PoolPgs(1, 8, 8)), PgNumChange(step=PoolPgs(2, 16, 8)), False),
+    (PgNumChange(step=PoolPgs(1, 8, 8)), RuleChange(rule=PoolRule(1, 2)), False),
+    (WeightChange(weights={3: 1.0}), WeightChange(weights={3: 0.5}), True),
+    (WeightChange(weights={3: 1.0}), WeightChange(weights={3: 0.5, 4: 0.5}), False),
+    (WeightChange(weights={3: 1.0}), RuleChange(rule=PoolRule(1, 2)), False)])
+def test_a_change_that_decides_on_all_that_an_aborted_one_was_about(
+        change: Change, aborted: Change, succeeds: bool) -> None:
+    assert change.succeeds(aborted) == succeeds
 
 
 def test_an_order_also_names_the_drain_before_the_aborted_one() -> None:
