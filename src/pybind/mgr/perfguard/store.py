@@ -44,10 +44,19 @@ class KeyValue(Protocol):
 
 
 class Store:
-    """Documents (anything json can hold) by name. For one thread, except `note`."""
+    """Documents (anything json can hold) by name. For one thread, except `note`.
+
+    The keys are listed once, when this mgr begins to act, and kept up to date. In ceph-mgr,
+    get_store_prefix waits for the GIL while it has the locks of all modules and of their options.
+    If a change of the configuration arrives at that moment, and another thread reads an option of
+    Ceph, these three wait for each other for ever: the mgr hangs, and only its end helps. So it
+    must not be called again and again.
+    """
 
     def __init__(self, kv: KeyValue) -> None:
         self._kv = kv
+        #: The keys of all that is stored; None: not listed yet.
+        self._keys: Optional[Dict[str, None]] = None
         self._last_note = 0
         #: (document or note, reason) of those that were set aside since the module started, except
         #: those that a caller has reported.
@@ -84,10 +93,10 @@ class Store:
                      for begin in range(0, len(body), PART_BYTES)}
             head = json.dumps({'version': STORE_VERSION, 'slot': slot, 'parts': len(parts)})
         for key, part in parts.items():
-            self._kv.set_store(key, part)
-        self._kv.set_store(f'{name}/head', head)
-        for key in self._kv.get_store_prefix(name + '/').keys() - parts.keys() - {f'{name}/head'}:
-            self._kv.set_store(key, None)
+            self._set(key, part)
+        self._set(f'{name}/head', head)
+        for key in set(self._keys_under(name + '/')) - parts.keys() - {f'{name}/head'}:
+            self._set(key, None)
         self._removed.pop(name, None)
         if name.startswith(VERIFIED):
             self._unverified[name] = document
@@ -151,8 +160,10 @@ class Store:
         self.written_by_newer.add(name)
 
     def recheck_newer(self) -> None:
-        """Forget which documents of the state and which plans a newer version wrote: each is
-        checked again when it is next read, since an mgr of another version may have replaced it."""
+        """Forget which documents of the state and which plans a newer version wrote, and which keys
+        exist: each is checked again when it is next read, since another mgr, of another version,
+        may have replaced it."""
+        self._keys = None
         self.written_by_newer = {name for name in self.written_by_newer
                                  if not name.startswith((*STATE, PLANS_PREFIX))}
 
@@ -179,16 +190,16 @@ class Store:
         self.losses = []
         self.damaged.clear()
         self.unreadable.clear()
-        for key in self._kv.get_store_prefix(ASIDE):
-            self._kv.set_store(key, None)
+        for key in self._keys_under(ASIDE):
+            self._set(key, None)
 
     def set_aside(self, name: str) -> None:
         """Move a document to damaged/..., also one that a newer version wrote, so that another one
         can be written in its place."""
         self.written_by_newer.discard(name)
-        for key, value in self._kv.get_store_prefix(name + '/').items():
-            self._kv.set_store(ASIDE + key, value)
-            self._kv.set_store(key, None)
+        for key, value in self._values_under(name + '/').items():
+            self._set(ASIDE + key, value)
+            self._set(key, None)
 
     def set_aside_unreadable(self, name: str, why: str = '') -> None:
         """Keep a document that cannot be read as damaged/..., and mark it as lost. `why`: the
@@ -218,10 +229,9 @@ class Store:
             return
         self._unverified.pop(name, None)
         # The head first: a head without its parts would count as damaged.
-        keys = sorted(self._kv.get_store_prefix(name + '/'),
-                      key=lambda key: not key.endswith('/head'))
+        keys = sorted(self._keys_under(name + '/'), key=lambda key: not key.endswith('/head'))
         for key in keys:
-            self._kv.set_store(key, None)
+            self._set(key, None)
         # Parts without a head count as no document, so only a removed head must be read back.
         if name.startswith(VERIFIED) and keys and keys[0].endswith('/head'):
             self._removed[name] = keys
@@ -235,7 +245,7 @@ class Store:
 
     def put_key(self, key: str, value: str) -> None:
         """Write a plain value."""
-        self._kv.set_store(key, value)
+        self._set(key, value)
 
     @property
     def removing(self) -> bool:
@@ -250,7 +260,7 @@ class Store:
         for keys in self._removed.values():
             expected.update(dict.fromkeys(key for key in keys if key.endswith('/head')))
         for name in self._unverified:
-            expected.update(self._kv.get_store_prefix(name + '/'))
+            expected.update(self._values_under(name + '/'))
         return expected
 
     def is_verified(self, name: str) -> bool:
@@ -271,9 +281,9 @@ class Store:
             self.put(name, document)
         for keys in self._removed.values():
             for key in keys:
-                self._kv.set_store(key, None)
+                self._set(key, None)
         for key, value in self._noted.copy().items():
-            self._kv.set_store(key, value)
+            self._set(key, value)
 
     def note(self, prefix: str, document: Any, now: float) -> str:
         """Write a small document once, under a new name; returns the key, which ends with `now`
@@ -284,7 +294,7 @@ class Store:
         """
         self._last_note = max(self._last_note + 1, int(now * 1e9))
         key, value = '%s/%020d' % (prefix, self._last_note), json.dumps(document)
-        self._kv.set_store(key, value)
+        self._set(key, value)
         self._noted[key] = value
         return key
 
@@ -292,11 +302,11 @@ class Store:
         """(key, document) of the notes in the order they were written; unreadable ones are set
         aside and reported."""
         rows: List[Tuple[str, Any]] = []
-        for key, value in sorted(self._kv.get_store_prefix(prefix + '/').items()):
+        for key, value in sorted(self._values_under(prefix + '/').items()):
             try:
                 rows.append((key, json.loads(value)))
             except ValueError as error:
-                self._kv.set_store(ASIDE + key, value)
+                self._set(ASIDE + key, value)
                 self._mark_lost(key)
                 self.drop_note(key)
                 self.damaged.append((key, 'unreadable: %s' % error))
@@ -305,11 +315,11 @@ class Store:
     def drop_note(self, key: str) -> None:
         """Remove a note."""
         self._noted[key] = None
-        self._kv.set_store(key, None)
+        self._set(key, None)
 
     def names(self, prefix: str) -> List[str]:
         """Names of the documents that begin with `prefix`, sorted."""
-        return sorted(key[:-len('/head')] for key in self._kv.get_store_prefix(prefix)
+        return sorted(key[:-len('/head')] for key in self._keys_under(prefix)
                       if key.endswith('/head'))
 
     def withheld(self) -> List[str]:
@@ -320,13 +330,36 @@ class Store:
 
     def lost_earlier(self) -> List[str]:
         """Documents and notes that an earlier mgr could not read."""
-        lost = {key[len(ASIDE):-len(LOST)] for key in self._kv.get_store_prefix(ASIDE)
+        lost = {key[len(ASIDE):-len(LOST)] for key in self._keys_under(ASIDE)
                 if key.endswith(LOST)}
         return sorted(lost - self.unreadable - {key for key, _ in self.damaged})
 
     def _mark_lost(self, name: str) -> None:
         """Mark a document or note as lost, for later mgrs."""
-        self._kv.set_store(ASIDE + name + LOST, 'could not be read')
+        self._set(ASIDE + name + LOST, 'could not be read')
+
+    def _set(self, key: str, value: Optional[str]) -> None:
+        """Write a value, or remove it (None)."""
+        self._kv.set_store(key, value)
+        # A key that a thread writes before they are listed is in the list.
+        if self._keys is not None and value is not None:
+            self._keys[key] = None
+        elif self._keys is not None:
+            self._keys.pop(key, None)
+
+    def _keys_under(self, prefix: str) -> List[str]:
+        """The keys that begin with `prefix`."""
+        keys = self._keys
+        if keys is None:
+            # Not None from now on: other threads add what they write while it is listed.
+            keys = self._keys = {}
+            keys.update(dict.fromkeys(self._kv.get_store_prefix('')))
+        return [key for key in list(keys) if key.startswith(prefix)]
+
+    def _values_under(self, prefix: str) -> Dict[str, str]:
+        """The keys that begin with `prefix`, with their values."""
+        values = ((key, self._kv.get_store(key)) for key in self._keys_under(prefix))
+        return {key: value for key, value in values if value is not None}
 
     def _slot(self, name: str) -> str:
         """The slot of the parts that count; '' if there are none."""

@@ -12,6 +12,7 @@ from perfguard.mitigation.types import MitigationState
 from perfguard.store import PART_BYTES, STORE_VERSION, Store
 
 from .fakes.cluster import Crash, MemoryKv
+from .fakes.driver import Driver
 
 DOCUMENTS = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=20),
                          lambda inner: st.lists(inner, max_size=4)
@@ -196,6 +197,61 @@ def test_remove_and_names() -> None:
     store.remove('pins/1')
     assert store.names('pins/') == ['pins/2']
     assert store.get('pins/1') is None and store.get('pinsandmore') == 'pinsandmore'
+
+
+class CountingKv(MemoryKv):
+    """Counts how often keys are listed. While they are, `meanwhile` is called."""
+    listed = 0
+
+    def get_store_prefix(self, key_prefix: str) -> Dict[str, str]:
+        self.listed += 1
+        found = super().get_store_prefix(key_prefix)
+        self.meanwhile()
+        return found
+
+    def meanwhile(self) -> None:
+        pass
+
+
+def test_keys_are_listed_once() -> None:
+    """Each time, the mgr may stop for ever (qa/tests/test_mgr_locks.py)."""
+    kv = CountingKv()
+    kv.data = {'x/head': '{"version": 1, "document": 1}', 'notes/1': '2', 'damaged/y/lost': ''}
+    store = Store(kv)
+    assert store.names('') == ['x'] and store.notes('notes') == [('notes/1', 2)]
+    assert store.lost_earlier() == ['y']
+    for document in (long('a', 2), 'short', long('b', 3)):
+        store.put('pins/0', document)
+        assert set(store.unverified()) == {key for key in kv.data if key.startswith('pins/')}
+    key = store.note('notes', 3, now=5.0)
+    assert store.notes('notes') == [(key, 3), ('notes/1', 2)] and store.names('') == ['pins/0', 'x']
+    store.drop_note(key)
+    store.remove('pins/0')
+    store.set_aside('x')
+    assert sorted(kv.data) == ['damaged/x/head', 'damaged/y/lost', 'notes/1']
+    store.acknowledge_losses()
+    assert kv.data == {'notes/1': '2'} and store.names('') == [] and kv.listed == 1
+    # Another mgr may have been active meanwhile.
+    kv.data['z/head'] = '{"version": 1, "document": 1}'
+    store.recheck_newer()
+    assert store.names('') == ['z'] and kv.listed == 2
+
+
+def test_what_a_thread_writes_while_keys_are_listed_is_known() -> None:
+    kv = CountingKv()
+    store = Store(kv)
+    setattr(kv, 'meanwhile', lambda: store.note('notes', 1, now=5.0))
+    assert store.names('') == []
+    assert [document for _, document in store.notes('notes')] == [1]
+
+
+def test_a_campaign_lists_no_keys() -> None:
+    driver = Driver()
+    kv = driver.kv
+    driver.turn()
+    setattr(kv, 'get_store_prefix', None)
+    driver.to_releasing()
+    driver.run_to('DONE')
 
 
 def test_notes_come_back_in_order() -> None:
