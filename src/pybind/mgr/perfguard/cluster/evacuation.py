@@ -89,6 +89,15 @@ def _osds_that_lose_it(pool: Pool, place: Placement, candidates: AbstractSet[int
     return tuple([osd for osd in place.acting if osd in candidates and osd not in place.up])
 
 
+def moves_others(pool: Pool, place: Placement, left_osds: OsdSet) -> bool:
+    """Whether a PG moves further shards than those that must leave their OSDs."""
+    must_be_left = {NO_OSD, *left_osds}
+    if pool.erasure:
+        return any(old != new and old not in must_be_left
+                   for old, new in zip(place.acting, place.up))
+    return not must_be_left.union(place.up).issuperset(place.acting)
+
+
 def by_osd(evacuation: Evacuation) -> Dict[int, List[str]]:
     """OSD -> the PGs that leave it."""
     pgids_by_osd: Dict[int, List[str]] = {}

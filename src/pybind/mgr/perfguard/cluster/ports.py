@@ -20,8 +20,7 @@ class ToolFailed(PerfguardError):
 
 class FuturePg(NamedTuple):
     """A PG that a change may affect."""
-    #: Its current OSDs, with those that are down and in. In a plan of pins: the OSDs on which it is
-    #: to stay, where a PG that leaves an OSD which is to be emptied moves to.
+    #: Its current OSDs, with those that are down and in.
     acting: OsdSet
     #: The OSDs that CRUSH will choose.
     raw: OsdSet

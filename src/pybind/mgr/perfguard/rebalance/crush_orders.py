@@ -25,8 +25,7 @@ from .balancing import balance_ordered, check_balance
 from .campaign import AnyChange, Campaign
 from .change import NO_PINS, NO_WEIGHTS, Change, Details
 from .what_if import growth, loss_of, lost_osds
-from .join_plan import (bases_of, entries_needed, for_same_mons, plan_join,
-                        with_destinations)
+from .join_plan import bases_of, entries_needed, for_same_mons, plan_join
 from .least_moves import least_moves, moves_for_map, why_all_follow
 from .orders import (DRAINED_WEIGHT, EARLIER_MAP, LOSE, WEIGHT_VERBS, Order, OrderFacts, check_map,
                      check_names, map_back, reasons_not_new, weights_back)
@@ -79,9 +78,9 @@ class CrushOrders:
             if crush_map is None:
                 return lambda: NoFuture('the new CRUSH map is no longer in the store')
         space = self._cluster.osd_space()
-        return lambda: change.foreseen(with_destinations(
+        return lambda: change.foreseen(
             self._outlook(observation, change.chunk, crush_map, whole=change.whole,
-                          setting=change.setting), change, observation), observation, space)
+                          setting=change.setting), observation, space)
 
     def _outlook(self, observation: Observation, weights: Mapping[int, float] = NO_WEIGHTS,
                  crush_map: Optional[bytes] = None, whole: bool = True,
@@ -195,8 +194,8 @@ class CrushOrders:
         """The preview of other CRUSH weights. `bounds`: of the balance, which depends on all PGs;
         None: the end state is that of CRUSH. Raises Refused."""
         return weights_preview(
-            order, facts, observation, lambda change: with_destinations(self._outlook(
-                observation, change.weights, whole=bounds is not None), change, observation),
+            order, facts, observation, lambda change: self._outlook(
+                observation, change.weights, whole=bounds is not None),
             self._cluster.config_entries() if observation.crush.weight_sets else None)
 
     def _preview_map(self, bounds: Optional[Bounds], order: Order, observation: Observation,
@@ -430,8 +429,7 @@ class CrushOrders:
         """The preview of new CRUSH weights, or of a whole map (`crush_map`; None: of weights).
         `pins`: those of the campaign that is rolled back, which show the entries from before it.
         Raises Refused for a map whose effects cannot be computed."""
-        outlook = with_destinations(
-            self._outlook(observation, change.weights, crush_map, whole=True), change, observation)
+        outlook = self._outlook(observation, change.weights, crush_map, whole=True)
         if crush_map is not None:
             outlook = _computed(outlook, 'preview the CRUSH map')
         return preview_of(change, outlook, observation, crush_map, bases_of(pins))
@@ -596,7 +594,7 @@ def _with_first_moves(preview: Preview, observation: Observation, bounds: Bounds
         pgid: outlook.of(pgid)._replace(acting=fewest.finals[pgid], up=())
         for pgid in moving_first.pins}})
     planned = plan_join(osdmap, once_moved, change.drains(observation.crush, once_moved),
-                        observation.signals.pool_bytes)
+                        observation.signals.pool_bytes, evacuation=observation.evacuation)
     return replace(
         preview, change=change, planned=planned, outlook=once_moved,
         first=tuple(moving_first.moves.values()),

@@ -5,12 +5,14 @@ from typing import (Collection, Container, Dict, FrozenSet, List, Mapping, Optio
                     Union)
 
 from ..cluster.crush import CrushRules
+from ..cluster.evacuation import Evacuation, moves_others
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
-from ..cluster.types import (NO_ENTRY, NO_OSD, OsdMap, OsdSet, Pool, UpmapEntry, pool_of,
+from ..cluster.types import (NO_ENTRY, NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of,
                              seed_of)
 from ..observation import Observation
 from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, has_no_target, lawful,
-                          merge_reason, next_merge_reason, plan_pin, without_targets)
+                          merge_reason, next_merge_reason, plan_partial_pin, plan_pin,
+                          without_targets)
 from ..upmap.semantics import apply_entry
 from .change import Change, Planned
 from .moves import Move, move_between
@@ -18,6 +20,8 @@ from .types import PinRecord
 
 AnyOutlook = TypeVar('AnyOutlook', Future, Outlook)
 NO_BASES: Mapping[str, UpmapEntry] = {}
+#: No PG leaves an OSD that is to be emptied.
+NO_EVACUATION: Evacuation = {}
 
 
 def for_same_mons(outlook: AnyOutlook, crush: CrushRules) -> AnyOutlook:
@@ -69,37 +73,14 @@ class PlannedFuture(Future):
     planned: Planned = Planned()
 
 
-def with_pins(outlook: Outlook, osdmap: OsdMap, change: Change) -> Outlook:
+def with_pins(outlook: Outlook, osdmap: OsdMap, change: Change,
+              evacuation: Evacuation = NO_EVACUATION) -> Outlook:
     """The outlook of a change of weights with the pins that it requires (PlannedFuture); unchanged
     for another change, or if Ceph's tools have failed."""
     if isinstance(outlook, NoFuture) or not change.weights:
         return outlook
-    return PlannedFuture(**vars(outlook), planned=plan_join(osdmap, outlook, change.drained))
-
-
-def with_destinations(outlook: AnyOutlook, change: Change,
-                      observation: Observation) -> AnyOutlook:
-    """The outlook in which each PG that leaves an OSD which is to be emptied counts as being where
-    it moves to: a pin to its acting set would keep it on that OSD. A change of a pool waits for
-    these PGs instead."""
-    if isinstance(outlook, NoFuture) or not observation.evacuation:
-        return outlook
-    pgs, others = ({**rows, **{
-        pgid: rows[pgid]._replace(acting=destination)
-        for pgid in observation.evacuation if pgid in rows
-        for destination in [_destination(pgid, change, observation)] if destination is not None}}
-        for rows in (outlook.pgs, outlook.others))
-    return replace(outlook, pgs=pgs, others=others)
-
-
-def _destination(pgid: str, change: Change, observation: Observation) -> Optional[OsdSet]:
-    """Where a change has to keep a PG: on its acting set; or on its up set if the PG leaves an OSD
-    that is to be emptied, and the change does not wait for that. None: there is no such PG."""
-    place, pool = observation.placement(pgid), observation.osdmap.pools.get(pool_of(pgid))
-    if place is None or pool is None:
-        return None
-    leaves = pgid in observation.evacuation and change.pool is None and pool.is_complete(place.up)
-    return place.up if leaves else place.acting
+    return PlannedFuture(**vars(outlook), planned=plan_join(
+        osdmap, outlook, change.drained, evacuation=evacuation))
 
 
 def renewed(future: Future, before: Observation, now: Observation, change: Change) -> Future:
@@ -109,19 +90,21 @@ def renewed(future: Future, before: Observation, now: Observation, change: Chang
     The future place of a PG does not depend on pg_temp; its present place, and so its pin, does.
     """
     temps, present_temps = before.osdmap.pg_temp, now.osdmap.pg_temp
-    changed_pgids = [pgid for pgid in temps.keys() | present_temps.keys()
-                     if temps.get(pgid) != present_temps.get(pgid)
-                     or (pgid in before.evacuation) != (pgid in now.evacuation)]
-    updated_pgs = {pgid: future.pgs[pgid]._replace(acting=destination)
-                   for pgid in changed_pgids if pgid in future.pgs
-                   for destination in [_destination(pgid, change, now)] if destination is not None}
+    changed = {pgid: (future.pgs[pgid], now.placement(pgid))
+               for pgid in temps.keys() | present_temps.keys()
+               if pgid in future.pgs and (
+                   temps.get(pgid) != present_temps.get(pgid)
+                   or before.evacuation.get(pgid) != now.evacuation.get(pgid))}
+    updated_pgs = {pgid: pg._replace(acting=place.acting)
+                   for pgid, (pg, place) in changed.items() if place is not None}
     if not updated_pgs:
         return future
     renewed_future = replace(future, pgs={**future.pgs, **updated_pgs})
     if not isinstance(renewed_future, PlannedFuture):
         return renewed_future
     # Each field of Planned maps PGs: the rows of the updated PGs are replaced.
-    replanned = vars(plan_join(now.osdmap, replace(future, pgs=updated_pgs), change.drained))
+    replanned = vars(plan_join(now.osdmap, replace(future, pgs=updated_pgs), change.drained,
+                               evacuation=now.evacuation))
     return replace(renewed_future, planned=Planned(**{
         name: {**{pgid: value for pgid, value in rows.items() if pgid not in updated_pgs},
                **replanned[name]} for name, rows in vars(renewed_future.planned).items()}))
@@ -129,9 +112,13 @@ def renewed(future: Future, before: Observation, now: Observation, change: Chang
 
 def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
               pool_bytes: Optional[Mapping[int, int]] = None,
-              bases: Mapping[str, UpmapEntry] = NO_BASES) -> Planned:
+              bases: Mapping[str, UpmapEntry] = NO_BASES,
+              evacuation: Evacuation = NO_EVACUATION) -> Planned:
     """Pins which make the future up set of every PG its present acting set, order included, and the
     moves of their releases.
+
+    PGs that leave OSDs which are to be emptied (`evacuation`) are kept in place but for the shards
+    on these OSDs, which move to where CRUSH will place them.
 
     `drained`: OSDs to which no release may lead. `pool_bytes`: by pool, for the bytes of the moves;
     None: they are not needed. `bases`: pinned PG -> its entry before the campaign, which is
@@ -158,7 +145,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
             # The change does not concern it, even if it is moving or recovering now.
             continue
         entry = _entry(pool, pgid, pg, entry_before, present, osdmap, future.crush, out,
-                       merges=pool.id in merging_pools)
+                       merges=pool.id in merging_pools, leaving=evacuation.get(pgid, ()))
         if isinstance(entry, Unpinnable):
             unpinnable[pgid] = entry
             continue
@@ -179,13 +166,13 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
 
 def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, present: UpmapEntry,
            osdmap: OsdMap, crush: CrushRules, out: FrozenSet[int],
-           merges: bool) -> Union[UpmapEntry, Unpinnable]:
+           merges: bool, leaving: OsdSet) -> Union[UpmapEntry, Unpinnable]:
     """The entry that keeps the PG where it is once the change is in force; `before` if that does.
 
     `before`: the part of its earlier entry that the mons keep with the change; `present`: its entry
-    in the OSDMap; `merges`: PGs of the pool merge.
+    in the OSDMap; `merges`: PGs of the pool merge; `leaving`: OSDs that the PG must leave.
     """
-    if keeps(pg, before, present, out):
+    if not leaving and keeps(pg, before, present, out):
         return before
     reason = (merge_reason(pool, pgid) or next_merge_reason(pool, pgid)) if merges else None
     if reason is not None:
@@ -193,8 +180,13 @@ def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, present: Upm
     # CRUSH finds too few OSDs, and those have the data: the PG stays there without a pin.
     if has_no_target(pool, apply_entry(pg.raw, before, out), pg.acting):
         return INCOMPLETE
+    if leaving and not moves_others(
+            pool, Placement(apply_entry(pg.raw, before, out), pg.acting), leaving):
+        return before
     # From the raw set, not from the set that `before` leads to: its pairs need not be undone.
-    result = plan_pin(pool, pg.raw, pg.acting, NO_ENTRY, osdmap.osds, crush, exact=True,
+    result = plan_partial_pin(
+        pool, pg.raw, pg.acting, NO_ENTRY, osdmap.osds, crush, out, leaving) if leaving \
+        else plan_pin(pool, pg.raw, pg.acting, NO_ENTRY, osdmap.osds, crush, exact=True,
                       existing=before.items, out=out)
     return result if isinstance(result, Unpinnable) else result.entry
 

@@ -28,8 +28,8 @@ from .draft import Draft
 from .epochs import pin_limit
 from .goals import basis
 from .holds import flag_is_coming, flags_settled, quiet_settled, waiting_text
-from .join_plan import (PlannedFuture, bases_of, becomes_incomplete, mean_bytes, moved_by_weights,
-                        plan_join, survives, undersized)
+from .join_plan import (NO_EVACUATION, PlannedFuture, bases_of, becomes_incomplete, mean_bytes,
+                        moved_by_weights, plan_join, survives, undersized)
 from .orders import is_tiny
 from .pinning import STUCK_PINS_SECONDS, audit, pin_remapped
 from .releasing import balancer_of_others, foreign_flags
@@ -546,14 +546,17 @@ def _restores_upmaps(draft: Draft, change: Change) -> bool:
 def _planned(draft: Draft, change: Change, outlook: Future) -> Planned:
     """The pins and upmaps that the change requires."""
     osdmap, drained = draft.observed.osdmap, change.drains(draft.observed.crush, outlook)
+    # A change of a pool waits for these PGs (`_await_recovery_of_pool`).
+    evacuation = draft.observed.evacuation if change.pool is None else NO_EVACUATION
     if _restores_upmaps(draft, change):
-        return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pins))
+        return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pins),
+                         evacuation=evacuation)
     if change.removes_upmaps:
         # Empty bases: these PGs get no upmap if they stay in place without one.
         return plan_join(osdmap, outlook, drained, bases=dict.fromkeys(
-            change.upmaps_to_remove(osdmap, outlook), UpmapEntry()))
+            change.upmaps_to_remove(osdmap, outlook), UpmapEntry()), evacuation=evacuation)
     return outlook.planned if isinstance(outlook, PlannedFuture) else plan_join(
-        osdmap, outlook, drained)
+        osdmap, outlook, drained, evacuation=evacuation)
 
 
 def _entries_to_send(draft: Draft, planned: Planned) -> int:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import (AbstractSet, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional,
                     Sequence, Set)
 
-from ..cluster.evacuation import Evacuation
+from ..cluster.evacuation import Evacuation, moves_others
 from ..cluster.types import NO_ENTRY, NO_OSD, OsdSet, Placement, Pool, UpmapEntry
 from ..errors import Code, Reason
 from ..observation import Observation
@@ -451,13 +451,8 @@ def _end_trial(draft: Draft, pgid: str, is_kept: bool) -> Draft:
 def _moves_others(draft: Draft, pgid: str) -> bool:
     """Whether a PG of an evacuation moves further shards than those that must leave their OSDs."""
     pool, place = draft.pool(pgid), draft.observed.placement(pgid)
-    if pool is None or place is None:
-        return False
-    must_be_left = {NO_OSD, *draft.observed.evacuation[pgid]}
-    if pool.erasure:
-        return any(old != new and old not in must_be_left
-                   for old, new in zip(place.acting, place.up))
-    return not must_be_left.union(place.up).issuperset(place.acting)
+    return pool is not None and place is not None \
+        and moves_others(pool, place, draft.observed.evacuation[pgid])
 
 
 def _pinning_room(draft: Draft) -> int:

@@ -523,7 +523,7 @@ def preview_of(change: AnyChange, outlook: Outlook, observation: Observation,
         # The operator may accept that (NO_PREVIEW): then it is made without pins in its epoch.
         return Preview(replace(change, ordinary=True), no_outlook=outlook.reason)
     planned = plan_join(observation.osdmap, outlook, change.drains(observation.crush, outlook),
-                        observation.signals.pool_bytes, bases)
+                        observation.signals.pool_bytes, bases, observation.evacuation)
     return Preview(change, planned, crush_map=crush_map, outlook=outlook,
                    entries=entries_needed(planned, outlook, observation.osdmap),
                    incomplete=tuple(pgid for pgid in (*planned.unpinnable, *planned.pins)

@@ -678,9 +678,8 @@ def test_a_reweight_that_is_lowered_just_before_a_campaign_counts(osd: int) -> N
     assert len(pgs) > 4 and leaving(cluster, osd) == pgs and 'norebalance' not in cluster.flags
 
 
-@pytest.mark.parametrize('reweight', [0.4, 0.0])
-def test_an_expansion_keeps_no_pg_on_an_osd_that_it_leaves(reweight: float) -> None:
-    """Of PGs that leave an OSD, some are to move to the new OSDs as well."""
+def emptying(reweight: float) -> Tuple[Driver, RetryingCluster, FrozenSet[str]]:
+    """PGs leave osd.2 slowly, and four OSDs are new."""
     cluster = RetryingCluster(hosts=12, pgs=64, backfill_seconds=4.0)
     cluster.add_osds(4, 0.0)
     driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=2))
@@ -688,16 +687,33 @@ def test_an_expansion_keeps_no_pg_on_an_osd_that_it_leaves(reweight: float) -> N
     cluster.backfill_seconds = 200.0
     cluster.reweigh(2, reweight)
     driver.run(5)
-    pgs, ups = leaving(cluster, 2), {pgid: {*pg.up} for pgid, pg in cluster.pg.items()}
+    return driver, cluster, leaving(cluster, 2)
+
+
+@pytest.mark.parametrize('reweight', [0.4, 0.0])
+@pytest.mark.parametrize('verb', ['expand', 'drain'])
+def test_a_change_keeps_no_pg_on_an_osd_that_it_leaves(verb: str, reweight: float) -> None:
+    """Of PGs that leave an OSD, the change moves some as well, or empties the OSD that they were
+    moving to: the copies on the first OSD go where CRUSH will place them, and the others stay."""
+    driver, cluster, pgs = emptying(reweight)
     before = len(cluster.moved)
-    driver.order('expand', weight='1.0', accept=RISKS)
+    drained = max(cluster.toys, key=lambda osd: sum(
+        osd in cluster.pg[pgid].up and osd not in cluster.pg[pgid].data for pgid in pgs))
+    arriving = {pgid for pgid in pgs
+                if drained in cluster.pg[pgid].up and drained not in cluster.pg[pgid].data}
+    if verb == 'expand':
+        driver.order('expand', weight='1.0', accept=RISKS)
+    else:
+        driver.order('drain', 'osd.%d' % drained, accept=RISKS)
     driver.run_to('PINNED')
     driver.run(10)
-    raws = {pgid: cluster.raw_under(pgid, cluster.toys) for pgid in pgs}
-    assert sum(not {12, 13, 14, 15}.isdisjoint(raw) for raw in raws.values()) > 4
     assert leaving(cluster, 2) == pgs and not cluster.moved[before:]
-    # Pins keep shards on their OSDs that CRUSH would exchange.
-    assert all({*cluster.pg[pgid].up} == ups[pgid] for pgid in pgs)
+    assert all({*cluster.pg[pgid].up}.issuperset({*cluster.pg[pgid].data} - {2}) for pgid in pgs)
+    if verb == 'expand':
+        raws = {pgid: cluster.raw_under(pgid, cluster.toys) for pgid in pgs}
+        assert sum(not {12, 13, 14, 15}.isdisjoint(raw) for raw in raws.values()) > 4
+    else:
+        assert len(arriving) > 2 and not any(drained in cluster.pg[pgid].up for pgid in arriving)
     cluster.backfill_seconds = 4.0
     driver.run_to('DONE', 900)
     assert cluster.clean()

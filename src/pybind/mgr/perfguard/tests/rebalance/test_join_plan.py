@@ -6,20 +6,19 @@ from typing import Any, Dict, List, Mapping, Optional
 import pytest
 
 from perfguard.cluster.ports import Future, FuturePg, NoFuture
-from perfguard.cluster.types import (NO_ENTRY, NO_OSD, OsdMap, OsdSet, PgCounts, Placement,
-                                     PoolRule, Signals, UpmapEntry)
+from perfguard.cluster.types import (NO_ENTRY, NO_OSD, Osd, OsdMap, OsdSet, PgCounts, Placement,
+                                     Signals, UpmapEntry)
 from perfguard.observation import Observation
 from perfguard.rebalance.campaign import NO_CAMPAIGN
 from perfguard.rebalance.change import Planned
 from perfguard.rebalance.join_plan import (PlannedFuture, bases_of, becomes_incomplete,
                                            entries_needed, keeps, mean_bytes, moved_by_weights,
-                                           plan_join, renewed, survives, undersized,
-                                           with_destinations, with_pins)
+                                           plan_join, renewed, survives, undersized, with_pins)
 from perfguard.rebalance.moves import Move
-from perfguard.rebalance.pool_rule import RuleChange
 from perfguard.rebalance.types import PinRecord
 from perfguard.rebalance.weights import WeightChange
 from perfguard.upmap.pins import INCOMPLETE, Unpinnable
+from perfguard.upmap.semantics import apply_entry
 
 from ..fakes.drafts import CRUSH, HERE, HYBRID, OSDS, PIN, PINNED, POOLS, THERE, draft_of
 from .test_orders import crush as crush_of
@@ -267,41 +266,47 @@ def test_the_pins_of_a_preview_are_planned_again_for_pgs_that_are_remapped() -> 
 
 # ---- PGs that leave OSDs which are to be emptied
 
-RULE = RuleChange(rule=PoolRule(1, 1))
-EVACUATED: Dict[str, OsdSet] = {'1.1': (6,), '1.2': (6,)}
+#: Such an OSD, and what CRUSH chooses instead for now.
+LEAVING, INSTEAD = 0, 6
 
 
-@pytest.mark.parametrize('up, acting', [
-    (HERE, HERE),
-    # CRUSH finds too few OSDs: the data stays where it is.
-    ((0, 1), (6, 1, 2)), ((NO_OSD, 1, 2), (6, 1, 2))])
-def test_a_pg_that_leaves_an_osd_counts_as_being_where_it_moves_to(up: OsdSet,
-                                                                   acting: OsdSet) -> None:
-    temps = dict.fromkeys(EVACUATED, (6, 1, 2))
-    future = Future({'1.1': FuturePg((6, 1, 2), THERE), '1.3': FuturePg((6, 1, 2), THERE)}, CRUSH,
-                    others={'1.2': FuturePg((6, 1, 2), HERE)})
-    after = with_destinations(future, CHANGE, seen(temps, up=up, evacuation=EVACUATED))
-    assert isinstance(after, Future)
-    assert {pgid: pg.acting for pgid, pg in after.all()} == {
-        '1.1': acting, '1.2': acting, '1.3': (6, 1, 2)}
-    assert with_destinations(future, CHANGE, seen(temps)) is future
-    evacuated = seen(temps, evacuation=EVACUATED)
-    assert with_destinations(future, CHANGE, replace(
-        evacuated, placement=lambda pgid: None)) == future
-    failed = NoFuture('no answer')
-    assert with_destinations(failed, CHANGE, evacuated) is failed
-    # A change of a pool waits for these PGs.
-    assert with_destinations(future, RULE, evacuated) == future
+@pytest.mark.parametrize('raw, present, entry', [
+    # The copy goes straight to one of the OSDs that CRUSH will choose; the others stay.
+    ((3, 5, 2), NO_ENTRY, UpmapEntry(((3, 1),))),
+    # No other copy moves: no pin is needed.
+    ((3, 1, 2), NO_ENTRY, None),
+    # The upmap from before keeps the other copy in place.
+    ((3, 5, 2), UpmapEntry(((5, 1),)), None),
+    # It would keep the copy on the OSD.
+    ((3, 5, 2), UpmapEntry(((3, 0),)), UpmapEntry(((3, 1),)))])
+def test_a_pg_stays_in_place_but_for_what_must_leave_an_osd(
+        raw: OsdSet, present: UpmapEntry, entry: Optional[UpmapEntry]) -> None:
+    pg = FuturePg(HERE, raw, present=(INSTEAD, 1, 2))
+    plan = planned(pg, present, plan={'evacuation': {PG: (LEAVING,)}})
+    assert {pgid: pin.entry for pgid, pin in plan.pins.items()} == (
+        {} if entry is None else {PG: entry})
+    assert not plan.unpinnable
+    stays = planned(pg, present)
+    assert all(apply_entry(raw, pin.entry, ()) == HERE for pin in stays.pins.values())
+
+
+def test_a_pg_of_which_nothing_can_stay_is_unpinnable() -> None:
+    plan = planned(FuturePg(HERE, (3, 4, 5)), plan={'evacuation': {PG: HERE}})
+    assert plan == Planned()
+    lost = planned(FuturePg(HERE, (3, 4, 5)), plan={'evacuation': {PG: (0,)}},
+                   osds={1: Osd(1, True, 0.0), 2: Osd(2, True, 0.0)})
+    assert not lost.pins and PG in lost.unpinnable
 
 
 def test_a_preview_follows_pgs_that_begin_or_cease_to_leave_an_osd() -> None:
-    temps = {'1.1': (6, 1, 2), '1.3': (7, 1, 2)}
-    future = Future({'1.1': FuturePg((6, 1, 2), THERE), '1.3': FuturePg((7, 1, 2), THERE)}, CRUSH)
-    leaving = renewed(future, seen(temps), seen(temps, evacuation=EVACUATED), CHANGE)
-    assert leaving.pgs == {**future.pgs, '1.1': LEFT}
-    assert renewed(leaving, seen(temps, evacuation=EVACUATED), seen(temps), CHANGE) == future
-    # Other copies leave now, to the same place.
-    temps_later = {**temps, '1.1': (6, 0, 1)}
-    assert renewed(leaving, seen(temps, evacuation=EVACUATED),
-                   seen(temps_later, evacuation=EVACUATED), CHANGE) == leaving
-    assert renewed(future, seen(temps), seen(temps, evacuation=EVACUATED), RULE) == future
+    temps = {'1.1': HERE, '1.3': HERE}
+    future = with_pins(Future({pgid: FuturePg(HERE, (3, 5, 2)) for pgid in temps}, CRUSH),
+                       map_of(), CHANGE)
+    assert isinstance(future, PlannedFuture)
+    evacuated = seen(temps, up=(INSTEAD, 1, 2), evacuation={'1.1': (LEAVING,)})
+    leaving = renewed(future, seen(temps), evacuated, CHANGE)
+    assert isinstance(leaving, PlannedFuture) and leaving.pgs == future.pgs
+    assert leaving.planned.pins == {**future.planned.pins, '1.1': PinRecord(
+        NO_ENTRY, UpmapEntry(((3, 1),)))}
+    assert renewed(leaving, evacuated, seen(temps), CHANGE) == future
+    assert renewed(leaving, evacuated, evacuated, CHANGE) is leaving
