@@ -144,8 +144,10 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
         if pg.raw == pg.present and present == entry_before == after_release and pgid not in bases:
             # The change does not concern it, even if it is moving or recovering now.
             continue
+        # One that lacks an OSD cannot be pinned, and the change waits for that OSD.
+        leaving = evacuation.get(pgid, ()) if pool.is_complete(pg.acting) else ()
         entry = _entry(pool, pgid, pg, entry_before, present, osdmap, future.crush, out,
-                       merges=pool.id in merging_pools, leaving=evacuation.get(pgid, ()))
+                       merges=pool.id in merging_pools, leaving=leaving)
         if isinstance(entry, Unpinnable):
             unpinnable[pgid] = entry
             continue
@@ -180,15 +182,27 @@ def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, present: Upm
     # CRUSH finds too few OSDs, and those have the data: the PG stays there without a pin.
     if has_no_target(pool, apply_entry(pg.raw, before, out), pg.acting):
         return INCOMPLETE
-    if leaving and not moves_others(
-            pool, Placement(apply_entry(pg.raw, before, out), pg.acting), leaving):
-        return before
+    if leaving:
+        return _partial_entry(pool, pg, before, osdmap, crush, out, leaving)
     # From the raw set, not from the set that `before` leads to: its pairs need not be undone.
-    result = plan_partial_pin(
-        pool, pg.raw, pg.acting, NO_ENTRY, osdmap.osds, crush, out, leaving) if leaving \
-        else plan_pin(pool, pg.raw, pg.acting, NO_ENTRY, osdmap.osds, crush, exact=True,
+    result = plan_pin(pool, pg.raw, pg.acting, NO_ENTRY, osdmap.osds, crush, exact=True,
                       existing=before.items, out=out)
     return result if isinstance(result, Unpinnable) else result.entry
+
+
+def _partial_entry(pool: Pool, pg: FuturePg, before: UpmapEntry, osdmap: OsdMap, crush: CrushRules,
+                   out: FrozenSet[int], leaving: OsdSet) -> Union[UpmapEntry, Unpinnable]:
+    """As `_entry`, for a PG that must leave some OSDs: the entry with which all others stay."""
+    def moves_more(entry: UpmapEntry) -> bool:
+        return moves_others(pool, Placement(apply_entry(pg.raw, entry, out), pg.acting), leaving)
+
+    if not moves_more(before):
+        return before
+    result = plan_partial_pin(pool, pg.raw, pg.acting, NO_ENTRY, osdmap.osds, crush, out, leaving)
+    if isinstance(result, Unpinnable):
+        return result
+    # Others may be unable to stay, as the change empties their OSDs.
+    return Unpinnable(result.unpinned_reason) if moves_more(result.entry) else result.entry
 
 
 def keeps(pg: FuturePg, entry: UpmapEntry, present: UpmapEntry, out: Container[int]) -> bool:

@@ -298,6 +298,22 @@ def test_a_pg_of_which_nothing_can_stay_is_unpinnable() -> None:
     assert not lost.pins and PG in lost.unpinnable
 
 
+@pytest.mark.parametrize('acting', [(0, 1), (0, 1, NO_OSD)])
+def test_a_pg_that_lacks_an_osd_is_awaited_though_it_leaves_another_one(acting: OsdSet) -> None:
+    """Otherwise the copy on the OSD that is missing would be made anew elsewhere."""
+    pg = FuturePg(acting, (3, 1, 5))
+    plan, future = planned(pg, plan={'evacuation': {PG: (LEAVING,)}}), Future({PG: pg}, CRUSH)
+    assert list(plan.unpinnable) == [PG] == undersized(plan, future)
+
+
+def test_a_pg_of_which_others_move_as_well_counts_as_unpinnable() -> None:
+    """The change empties the OSD of another copy."""
+    weights = {osd: float(osd != 1) for osd in OSDS}
+    plan = planned(FuturePg(HERE, (3, 4, 5)), plan={'evacuation': {PG: (LEAVING,)}},
+                   crush=crush_of(weights, hosts=8))
+    assert not plan.pins and list(plan.unpinnable) == [PG]
+
+
 def test_a_preview_follows_pgs_that_begin_or_cease_to_leave_an_osd() -> None:
     temps = {'1.1': HERE, '1.3': HERE}
     future = with_pins(Future({pgid: FuturePg(HERE, (3, 5, 2)) for pgid in temps}, CRUSH),
