@@ -46,11 +46,11 @@ class KeyValue(Protocol):
 class Store:
     """Documents (anything json can hold) by name. For one thread, except `note`.
 
-    The keys are listed once, when this mgr begins to act, and kept up to date. In ceph-mgr,
-    get_store_prefix waits for the GIL while it has the locks of all modules and of their options.
-    If a change of the configuration arrives at that moment, and another thread reads an option of
-    Ceph, these three wait for each other for ever: the mgr hangs, and only its end helps. So it
-    must not be called again and again.
+    The keys are listed when this mgr begins to act and when a campaign ends, and are kept up to
+    date. In ceph-mgr, get_store_prefix waits for the GIL while it has the locks of all modules and
+    of their options. If a change of the configuration arrives at that moment, and another thread
+    reads an option of Ceph, these three wait for each other for ever: the mgr hangs, and only its
+    end helps. So it must not be called again and again.
     """
 
     def __init__(self, kv: KeyValue) -> None:
@@ -163,7 +163,7 @@ class Store:
         """Forget which documents of the state and which plans a newer version wrote, and which keys
         exist: each is checked again when it is next read, since another mgr, of another version,
         may have replaced it."""
-        self._keys = None
+        self.list_again()
         self.written_by_newer = {name for name in self.written_by_newer
                                  if not name.startswith((*STATE, PLANS_PREFIX))}
 
@@ -229,7 +229,10 @@ class Store:
             return
         self._unverified.pop(name, None)
         # The head first: a head without its parts would count as damaged.
-        keys = sorted(self._keys_under(name + '/'), key=lambda key: not key.endswith('/head'))
+        head = f'{name}/head'
+        keys = sorted({*self._keys_under(name + '/'),
+                       *([head] if self._kv.get_store(head) is not None else [])},
+                      key=lambda key: (key != head, key))
         for key in keys:
             self._set(key, None)
         # Parts without a head count as no document, so only a removed head must be read back.
@@ -341,19 +344,28 @@ class Store:
     def _set(self, key: str, value: Optional[str]) -> None:
         """Write a value, or remove it (None)."""
         self._kv.set_store(key, value)
-        # A key that a thread writes before they are listed is in the list.
-        if self._keys is not None and value is not None:
-            self._keys[key] = None
-        elif self._keys is not None:
-            self._keys.pop(key, None)
+        keys = self._keys  # None: this key will be among those that are listed
+        if keys is not None and value is not None:
+            keys[key] = None
+        elif keys is not None:
+            keys.pop(key, None)
+
+    def list_again(self) -> None:
+        """List the keys when one is next looked for. Commands of an earlier mgr may have arrived
+        since: it repeats those that were not answered, maybe hours later."""
+        self._keys = None
 
     def _keys_under(self, prefix: str) -> List[str]:
         """The keys that begin with `prefix`."""
         keys = self._keys
         if keys is None:
-            # Not None from now on: other threads add what they write while it is listed.
+            # Not None from now on: other threads add what they write while they are listed.
             keys = self._keys = {}
-            keys.update(dict.fromkeys(self._kv.get_store_prefix('')))
+            try:
+                keys.update(dict.fromkeys(self._kv.get_store_prefix('')))
+            except BaseException:
+                self._keys = None
+                raise
         return [key for key in list(keys) if key.startswith(prefix)]
 
     def _values_under(self, prefix: str) -> Dict[str, str]:

@@ -306,6 +306,7 @@ class PinStore(PinIndex):
         self.forget(set(self._pins))
         while self._needless:
             self._remove(min(self._needless))
+        self._store.list_again()
         for name in self._store.names(PINS_PREFIX):
             self._store.remove(name)
 

@@ -237,6 +237,33 @@ def test_keys_are_listed_once() -> None:
     assert store.names('') == ['z'] and kv.listed == 2
 
 
+def test_what_an_earlier_mgr_writes_late_is_found_and_removed() -> None:
+    kv = MemoryKv()
+    store = Store(kv)
+    assert store.names('pins/') == []
+    kv.data['pins/1/head'] = kv.data['pins/2/head'] = '{"version": 1, "document": 1}'
+    store.remove('pins/1')
+    assert store.unverified() == {'pins/1/head': None}
+    assert store.names('pins/') == []
+    store.list_again()
+    assert store.names('pins/') == ['pins/2']
+
+
+def test_keys_that_cannot_be_listed_are_listed_next_time() -> None:
+    kv = CountingKv()
+    kv.data['x/head'] = '{"version": 1, "document": 1}'
+    store = Store(kv)
+
+    def fail() -> None:
+        raise OSError
+
+    setattr(kv, 'meanwhile', fail)
+    with pytest.raises(OSError):
+        store.names('')
+    setattr(kv, 'meanwhile', lambda: None)
+    assert store.names('') == ['x']
+
+
 def test_what_a_thread_writes_while_keys_are_listed_is_known() -> None:
     kv = CountingKv()
     store = Store(kv)
@@ -245,13 +272,25 @@ def test_what_a_thread_writes_while_keys_are_listed_is_known() -> None:
     assert [document for _, document in store.notes('notes')] == [1]
 
 
-def test_a_campaign_lists_no_keys() -> None:
+def test_a_campaign_lists_keys_once_when_it_ends() -> None:
     driver = Driver()
     kv = driver.kv
     driver.turn()
-    setattr(kv, 'get_store_prefix', None)
+    get_store_prefix = kv.get_store_prefix
+    listed: List[str] = []
+
+    def listing(prefix: str) -> Dict[str, str]:
+        listed.append(prefix)
+        return get_store_prefix(prefix)
+
+    setattr(kv, 'get_store_prefix', listing)
     driver.to_releasing()
+    assert listed == []
+    # As a command of an mgr that failed.
+    kv.data['pins/000099/head'] = '{"version": 1, "document": {}}'
     driver.run_to('DONE')
+    driver.run(5)
+    assert listed == [''] and not [key for key in kv.data if key.startswith('pins/')]
 
 
 def test_notes_come_back_in_order() -> None:
