@@ -189,11 +189,13 @@ def test_plans_in_order() -> None:
     assert [plan.name for plan in plans.queue()] == ['c', 'd', 'b']
     assert plans.next_approval_time(10.0) == 10.0 and plans.next_approval_time(5.0) == 9.001
     plans.remove('c')
-    again = Plans(Store(kv))
+    store = Store(kv)
+    again = Plans(store)
     assert again.load() == [] and again.all() == plans.all()
     # Another mgr has removed one, and one cannot be read.
     plans.remove('a')
     Store(kv).put('plans/x', {'name': 5})
+    store.recheck_newer()
     lost, = again.load()
     assert lost.startswith('the plan x (') and again.all() == plans.all()
     with pytest.raises(Refused) as refused:

@@ -597,12 +597,11 @@ def test_what_has_not_changed_is_not_written() -> None:
 
 def test_a_baseline_is_removed_with_its_pool() -> None:
     driver = Watched()
-    store = Store(driver.kv)
-    store.put('baseline/77', {})
+    Store(driver.kv).put('baseline/77', {})
     driver.restart()
     driver.run(3)
     # The other pool has no clients.
-    assert store.names('baseline/') == ['baseline/1']
+    assert Store(driver.kv).names('baseline/') == ['baseline/1']
 
 
 @pytest.mark.parametrize('size, slow', [(4096, True), (1 << 22, False)])
@@ -624,10 +623,10 @@ def test_no_turn_waits_until_the_baselines_of_many_pools_are_removed() -> None:
         store.put('baseline/%d' % pool, {})
     driver.restart()
     for _ in range(20):
-        before = len(store.names('baseline/'))
+        before = len(Store(driver.kv).names('baseline/'))
         driver.turn(PERIOD)
-        assert before - len(store.names('baseline/')) == 1
-    assert store.names('baseline/') == ['baseline/1']
+        assert before - len(Store(driver.kv).names('baseline/')) == 1
+    assert Store(driver.kv).names('baseline/') == ['baseline/1']
 
 
 @pytest.mark.parametrize('name', ['watch', 'chronic', 'baseline/1'])
