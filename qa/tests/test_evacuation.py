@@ -6,6 +6,7 @@ from typing import Dict, List, Set
 import pytest
 
 from qa.lib.guard import Guard
+from qa.lib.joins import order, wait_reported
 
 pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific'),
               pytest.mark.shares('campaign')]
@@ -74,6 +75,42 @@ def test_osds_become_empty_outside_the_time_window(release: str, guard: Guard) -
         cluster.mon('osd crush reweight', name='osd.2', weight=1.0)
         cluster.mon('osd reweight', id=5, weight=1.0)
         cluster.mon('osd in', ids=['0'])
+    assert not guard.tracebacks()
+
+
+def leaving(guard: Guard, osd: int) -> Set[str]:
+    """The PGs that leave an OSD for other ones."""
+    return {pg['pgid'] for pg in guard.cluster.pgs() if osd in pg['acting']
+            and osd not in pg['up'] and not set(pg['up']) <= set(pg['acting'])}
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_an_expansion_keeps_no_pg_on_an_osd_that_it_leaves(release: str, guard: Guard) -> None:
+    """Some of these PGs are to move to the new OSDs as well: none is pinned to the OSD."""
+    cluster = guard.cluster
+    added = set(cluster.add_osds(4, weight=0.0))
+    cluster.wait_clean(60)
+    wait_reported(guard)
+    # Few objects move for a minute. The ceph.conf of test clusters wins over "config set".
+    cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_recovery_sleep', '15')
+    try:
+        cluster.mon('osd reweight', id=5, weight=0.3)
+        cluster.wait(lambda: leaving(guard, 5), 30, 'PGs that leave an OSD')
+        time.sleep(5)
+        before = leaving(guard, 5)
+        order(guard, 'expand', weight='1.0', accept=['UNPINNABLE'])
+        guard.wait_phase('RELEASING')
+        time.sleep(3)
+        kept = {pg['pgid'] for pg in cluster.pgs() if pg['pgid'] in before and 5 in pg['up']}
+        moved_on = {pg['pgid'] for pg in cluster.pgs()
+                    if pg['pgid'] in before and not added.isdisjoint(pg['up'])}
+        print('%s: %d PGs were leaving osd.5, %d of them go to new OSDs, %d are kept' % (
+            release, len(before), len(moved_on), len(kept)))
+        assert len(before) > 3 and not kept
+    finally:
+        cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_recovery_sleep', '0')
+    guard.wait_phase('DONE', timeout=240)
+    cluster.mon('osd reweight', id=5, weight=1.0)
     assert not guard.tracebacks()
 
 
