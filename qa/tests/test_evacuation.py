@@ -91,15 +91,15 @@ def test_an_expansion_keeps_no_pg_on_an_osd_that_it_leaves(release: str, guard: 
     added = set(cluster.add_osds(4, weight=0.0))
     cluster.wait_clean(60)
     wait_reported(guard)
-    # Few objects move for a minute. The ceph.conf of test clusters wins over "config set".
-    cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_recovery_sleep', '15')
+    # Nothing arrives, and no PG is released.
+    cluster.mon('osd set', key='nobackfill')
     try:
         cluster.mon('osd reweight', id=5, weight=0.3)
         cluster.wait(lambda: leaving(guard, 5), 30, 'PGs that leave an OSD')
         time.sleep(5)
         before = leaving(guard, 5)
         order(guard, 'expand', weight='1.0', accept=['UNPINNABLE'])
-        guard.wait_phase('RELEASING')
+        guard.wait_phase('RELEASING', 'HOLDING')
         time.sleep(3)
         kept = {pg['pgid'] for pg in cluster.pgs() if pg['pgid'] in before and 5 in pg['up']}
         moved_on = {pg['pgid'] for pg in cluster.pgs()
@@ -108,7 +108,7 @@ def test_an_expansion_keeps_no_pg_on_an_osd_that_it_leaves(release: str, guard: 
             release, len(before), len(moved_on), len(kept)))
         assert len(before) > 3 and not kept
     finally:
-        cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_recovery_sleep', '0')
+        cluster.mon('osd unset', key='nobackfill')
     guard.wait_phase('DONE', timeout=240)
     cluster.mon('osd reweight', id=5, weight=1.0)
     assert not guard.tracebacks()
