@@ -76,7 +76,7 @@ class PlannedFuture(Future):
 def with_pins(outlook: Outlook, osdmap: OsdMap, change: Change,
               evacuation: Evacuation = NO_EVACUATION) -> Outlook:
     """The outlook of a change of weights with the pins that it requires (PlannedFuture); unchanged
-    for another change, or if Ceph's tools have failed."""
+    for another change, or if Ceph's tools have failed. `evacuation`: as for `plan_join`."""
     if isinstance(outlook, NoFuture) or not change.weights:
         return outlook
     return PlannedFuture(**vars(outlook), planned=plan_join(
