@@ -230,13 +230,13 @@ class Store:
         self._unverified.pop(name, None)
         # The head first: a head without its parts would count as damaged.
         head = f'{name}/head'
-        keys = sorted({*self._keys_under(name + '/'),
-                       *([head] if self._kv.get_store(head) is not None else [])},
-                      key=lambda key: (key != head, key))
+        keys = [key for key in self._keys_under(name + '/') if key != head]
+        if self._kv.get_store(head) is not None:
+            keys.insert(0, head)
         for key in keys:
             self._set(key, None)
         # Parts without a head count as no document, so only a removed head must be read back.
-        if name.startswith(VERIFIED) and keys and keys[0].endswith('/head'):
+        if name.startswith(VERIFIED) and head in keys:
             self._removed[name] = keys
 
     def put_or_remove(self, name: str, document: Any) -> None:

@@ -73,14 +73,13 @@ class PlannedFuture(Future):
     planned: Planned = Planned()
 
 
-def with_pins(outlook: Outlook, osdmap: OsdMap, change: Change,
-              evacuation: Evacuation = NO_EVACUATION) -> Outlook:
+def with_pins(outlook: Outlook, observation: Observation, change: Change) -> Outlook:
     """The outlook of a change of weights with the pins that it requires (PlannedFuture); unchanged
-    for another change, or if Ceph's tools have failed. `evacuation`: as for `plan_join`."""
+    for another change, or if Ceph's tools have failed."""
     if isinstance(outlook, NoFuture) or not change.weights:
         return outlook
     return PlannedFuture(**vars(outlook), planned=plan_join(
-        osdmap, outlook, change.drained, evacuation=evacuation))
+        observation.osdmap, outlook, change.drained, evacuation=observation.evacuation))
 
 
 def renewed(future: Future, before: Observation, now: Observation, change: Change) -> Future:

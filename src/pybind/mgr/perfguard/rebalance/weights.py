@@ -123,7 +123,7 @@ class WeightChange(Change):
 
     def foreseen(self, outlook: Outlook, observation: Observation,
                  space: Mapping[int, Space]) -> Outlook:
-        return with_pins(outlook, observation.osdmap, self, observation.evacuation)
+        return with_pins(outlook, observation, self)
 
     def commands(self, observation: Observation) -> List[Action]:
         return [SetWeight(osd, weight) for osd, weight in self.chunk.items()]

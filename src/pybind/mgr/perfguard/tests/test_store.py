@@ -273,24 +273,18 @@ def test_what_a_thread_writes_while_keys_are_listed_is_known() -> None:
 
 
 def test_a_campaign_lists_keys_once_when_it_ends() -> None:
-    driver = Driver()
-    kv = driver.kv
+    driver, kv = Driver(), CountingKv()
+    driver.kv = driver.cluster.kv = kv
+    driver.restart()
     driver.turn()
-    get_store_prefix = kv.get_store_prefix
-    listed: List[str] = []
-
-    def listing(prefix: str) -> Dict[str, str]:
-        listed.append(prefix)
-        return get_store_prefix(prefix)
-
-    setattr(kv, 'get_store_prefix', listing)
+    assert kv.listed == 1
     driver.to_releasing()
-    assert listed == []
+    assert kv.listed == 1
     # As a command of an mgr that failed.
     kv.data['pins/000099/head'] = '{"version": 1, "document": {}}'
     driver.run_to('DONE')
     driver.run(5)
-    assert listed == [''] and not [key for key in kv.data if key.startswith('pins/')]
+    assert kv.listed == 2 and not [key for key in kv.data if key.startswith('pins/')]
 
 
 def test_notes_come_back_in_order() -> None:

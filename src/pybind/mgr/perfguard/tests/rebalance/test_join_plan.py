@@ -29,8 +29,12 @@ OTHER = UpmapEntry(((3, 5),))
 WHY = Unpinnable('another reason')
 
 
+def observed(**cluster: Any) -> Observation:
+    return draft_of(NO_CAMPAIGN, **cluster).observed
+
+
 def map_of(**cluster: Any) -> OsdMap:
-    return draft_of(NO_CAMPAIGN, **cluster).observed.osdmap
+    return observed(**cluster).osdmap
 
 
 def planned(pg: FuturePg, present: UpmapEntry = NO_ENTRY, pgid: str = PG,
@@ -202,12 +206,12 @@ def test_pgs_for_which_crush_finds_too_few_osds(raw: OsdSet, present: OsdSet,
 
 def test_the_outlook_has_the_pins_of_a_change_of_weights() -> None:
     future, change = Future({PG: LEFT}, CRUSH), WeightChange(weights={3: 1.0})
-    found = with_pins(future, map_of(entries={PG: OTHER}), replace(change, drained=(5,)))
+    found = with_pins(future, observed(entries={PG: OTHER}), replace(change, drained=(5,)))
     assert isinstance(found, PlannedFuture) and found.pgs == future.pgs
     assert found.planned.pins == {PG: PinRecord(NO_ENTRY, PINNED, was=OTHER)}
-    assert with_pins(future, map_of(), WeightChange()) is future
+    assert with_pins(future, observed(), WeightChange()) is future
     failed = NoFuture('no answer')
-    assert with_pins(failed, map_of(), change) is failed
+    assert with_pins(failed, observed(), change) is failed
 
 
 def test_bases_are_what_a_rollback_restores() -> None:
@@ -226,7 +230,7 @@ def seen(temps: Mapping[str, OsdSet], gone: Optional[str] = None, up: OsdSet = H
     def placement(pgid: str) -> Optional[Placement]:
         return None if pgid == gone else Placement(up, temps.get(pgid, up))
 
-    observation = draft_of(NO_CAMPAIGN).observed
+    observation = observed()
     osdmap = replace(observation.osdmap, pg_temp=temps)
     return replace(observation, settings=replace(observation.settings, osdmap=osdmap),
                    placement=placement, **fields)
@@ -253,7 +257,7 @@ def test_a_preview_follows_pgs_that_are_remapped_meanwhile() -> None:
 
 
 def test_the_pins_of_a_preview_are_planned_again_for_pgs_that_are_remapped() -> None:
-    future = with_pins(Future(dict.fromkeys(ALL, LEFT), CRUSH), map_of(), CHANGE)
+    future = with_pins(Future(dict.fromkeys(ALL, LEFT), CRUSH), observed(), CHANGE)
     assert isinstance(future, PlannedFuture) and future.planned.pins == dict.fromkeys(ALL, PIN)
     marked = replace(future, planned=replace(future.planned, pins=dict.fromkeys(
         ALL, replace(PIN, goal=OTHER))))
@@ -290,7 +294,8 @@ def test_a_pg_stays_in_place_but_for_what_must_leave_an_osd(
     assert all(apply_entry(raw, pin.entry, ()) == HERE for pin in stays.pins.values())
 
 
-def test_a_pg_of_which_nothing_can_stay_is_unpinnable() -> None:
+def test_a_pg_of_which_no_other_copy_can_stay_is_unpinnable() -> None:
+    # All copies must leave: there is nothing to pin.
     plan = planned(FuturePg(HERE, (3, 4, 5)), plan={'evacuation': {PG: HERE}})
     assert plan == Planned()
     lost = planned(FuturePg(HERE, (3, 4, 5)), plan={'evacuation': {PG: (0,)}},
@@ -317,7 +322,7 @@ def test_a_pg_of_which_others_move_as_well_counts_as_unpinnable() -> None:
 def test_a_preview_follows_pgs_that_begin_or_cease_to_leave_an_osd() -> None:
     temps = {'1.1': HERE, '1.3': HERE}
     future = with_pins(Future({pgid: FuturePg(HERE, (3, 5, 2)) for pgid in temps}, CRUSH),
-                       map_of(), CHANGE)
+                       seen(temps), CHANGE)
     assert isinstance(future, PlannedFuture)
     evacuated = seen(temps, up=(INSTEAD, 1, 2), evacuation={'1.1': (LEAVING,)})
     leaving = renewed(future, seen(temps), evacuated, CHANGE)

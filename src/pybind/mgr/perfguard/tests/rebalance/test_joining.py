@@ -1368,8 +1368,8 @@ def test_a_mapping_takes_up_where_pgs_are_now(drained: OsdSet) -> None:
     cluster = waiting()
     change = WeightChange(weights={8: 1.0, 9: 1.0, 10: 1.0}, drained=drained)
     earlier = seen_of(cluster.map_view())
-    before = earlier.osdmap
-    one = with_pins(cluster.outlook(before, change.weights, None), before, change)
+    plain = cluster.outlook(earlier.osdmap, change.weights, None)
+    one = with_pins(plain, earlier, change)
     for pgid in ('1.0', '1.1', '1.2', '2.0'):
         pg = cluster.pg[pgid]
         pg.temp = (*pg.up[1:], pg.up[0]) if pgid != '1.2' else pg.up[:2]
@@ -1377,10 +1377,9 @@ def test_a_mapping_takes_up_where_pgs_are_now(drained: OsdSet) -> None:
     now = seen_of(cluster.map_view())
     assert isinstance(one, PlannedFuture)
     found = renewed(one, earlier, now, change)
-    assert found == with_pins(cluster.outlook(now.osdmap, change.weights, None), now.osdmap,
+    assert found == with_pins(cluster.outlook(now.osdmap, change.weights, None), now,
                               change) != one
     assert renewed(found, now, now, change) is found
-    plain = cluster.outlook(before, change.weights, None)
     assert isinstance(plain, Future)
     assert renewed(plain, earlier, now, change).pgs == found.pgs
 
