@@ -173,7 +173,7 @@ def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, present: Upm
     `before`: the part of its earlier entry that the mons keep with the change; `present`: its entry
     in the OSDMap; `merges`: PGs of the pool merge; `leaving`: OSDs that the PG must leave.
     """
-    if not leaving and keeps(pg, before, present, out):
+    if keeps(pg, before, present, out):
         return before
     reason = (merge_reason(pool, pgid) or next_merge_reason(pool, pgid)) if merges else None
     if reason is not None:
